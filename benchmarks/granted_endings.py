@@ -11,9 +11,10 @@ from pathlib import Path
 from benchmarks.ways_to_end import Way, fault_of
 from manifests.grants import FileGrant, Limits, NetworkGrant
 from manifests.portal_manifest import Capabilities
+from portal.calls.fetch import Fetcher, FetchError, Network
 from sandbox_runtime.call_port import Outcome, ToolCall
-from sandbox_runtime.grants.fetch import FetchError
-from sandbox_runtime.grants.run_grants import OpenGrants, RunGrants, open_grants
+from sandbox_runtime.grants.files import Workspaces, open_workspaces
+from sandbox_runtime.grants.run_grants import open_grants
 from sandbox_runtime.sandbox import Sandbox
 
 _HEAD = b"HTTP/1.1 200 OK\r\n"
@@ -52,9 +53,15 @@ async def granted_endings() -> AsyncIterator[Mapping[str, Callable[[Sandbox], Aw
             files=FileGrant(workspace=folder, mode="write", share="run", file_bytes=1000, operations=50),
             network=NetworkGrant(private=(f"127.0.0.1:{port}",), response_bytes=1000),
         )
+
+        def where(*keys: object) -> str:
+            return ".".join(map(str, keys))
+
         try:
-            async with open_grants(granted, Path(folder), lambda *keys: ".".join(map(str, keys))) as grants:
-                ending = _Ending(grants, f"http://127.0.0.1:{port}")
+            async with open_workspaces(granted.files, Path(folder), where) as workspaces:
+                ending = _Ending(
+                    granted, workspaces, Network(granted.network, where), f"http://127.0.0.1:{port}"
+                )
                 yield {
                     **{way.name: partial(ending.take, way) for way in WAYS},
                     "cancelled amid a fetch": ending.cancelled,
@@ -65,15 +72,17 @@ async def granted_endings() -> AsyncIterator[Mapping[str, Callable[[Sandbox], Aw
 
 @dataclass(frozen=True)
 class _Ending:
-    grants: OpenGrants
+    granted: Capabilities
+    workspaces: Workspaces
+    network: Network
     base: str
 
     async def take(self, way: Way, sandbox: Sandbox) -> str:
-        async with self.grants.run(None) as granted:
+        async with open_grants(self.granted, self.workspaces, None) as granted:
             limits = Limits.model_validate(way.limits)
             async with sandbox.run(limits, str, grants=granted) as run:
                 await run.prepare(f"BASE = {self.base!r}\n{way.script}", ())
-                result = await run.execute({}, partial(_answer, granted))
+                result = await run.execute({}, partial(_answer, Fetcher(self.network)))
         return fault_of(result, way.code, way.value, way.stdout)
 
     async def cancelled(self, sandbox: Sandbox) -> str:
@@ -86,10 +95,9 @@ class _Ending:
         return ""
 
 
-async def _answer(granted: RunGrants, call: ToolCall) -> Outcome:
-    assert granted.fetcher is not None
+async def _answer(fetcher: Fetcher, call: ToolCall) -> Outcome:
     try:
-        return Outcome(text=await granted.fetcher.fetch(call.arguments, lambda: None))
+        return Outcome(text=await fetcher.fetch(call.arguments, lambda: None))
     except FetchError as error:
         return Outcome(error=error.call_error)
 

@@ -229,3 +229,21 @@ class UpstreamRightsError(UpstreamRefusedError):
 
     code = "upstream_unauthorized"
     hint = "The upstream accepts the portal's credentials for other calls, but not for this one. Tell the operator."
+
+
+def describe(error: BaseException) -> str:
+    """An error in one line for people, without the URL, which may contain a key."""
+    if isinstance(error, UpstreamError):
+        return str(error)
+    kind = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(error).__name__).lower()
+    first_line = (str(error).splitlines() or [""])[0]
+    return f"{kind}: {first_line}" if first_line else kind
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """The most useful error of a group: an UpstreamError if there is one."""
+    if isinstance(error, BaseExceptionGroup):
+        error = error.subgroup(UpstreamError) or error
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

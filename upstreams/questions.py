@@ -6,7 +6,7 @@ its input requests, and the call is repeated with the answers.
 Source: MCP 2026-07-28, basic/patterns/mrtr; 2025-11-25, client/elicitation, client/sampling and client/roots.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Set
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -99,9 +99,6 @@ class ServerRequestRouter:
             del self._calls[call]
             call.end()
 
-    def _owners(self) -> Set[str | None]:
-        return {each.owner for each in self._calls} | self.abandoned.owners()
-
     async def rounds(
         self, send: Callable[[dict[str, Json]], Awaitable[dict[str, Json]]], call: "ActiveCall"
     ) -> dict[str, Json]:
@@ -160,7 +157,8 @@ class ServerRequestRouter:
         """Answer a request that does not name its call: for the latest call, if all have one owner."""
         calls = [*self._calls]
         try:
-            if method != LIST_ROOTS and len(self._owners()) != 1:
+            owners = {each.owner for each in calls} | self.abandoned.owners()
+            if method != LIST_ROOTS and len(owners) != 1:
                 raise QuestionError("question_refused", "it is unknown which caller to ask")
             request_handler = calls[-1].request_handler if calls else None
             sent = {} if params is None else params.model_dump(by_alias=True, mode="json", exclude_none=True)

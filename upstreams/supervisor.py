@@ -20,13 +20,14 @@ from upstreams.errors import (
     UpstreamNeedsLoginError,
     UpstreamTimeoutError,
     UpstreamUnavailableError,
+    cause_of,
+    describe,
 )
 from upstreams.health import CircuitBreaker, Diagnostics, Status, UpstreamState
 from upstreams.questions import ServerRequestRouter
 from upstreams.redaction import Redaction
 from upstreams.session import HandshakeFirstError, HandshakeUnansweredError, Session, WireOpener, open_session
 from upstreams.tools import ListingStore, UpstreamListing
-from upstreams.transports.http_errors import cause_of, describe
 
 log = structlog.get_logger()
 

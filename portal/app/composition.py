@@ -19,8 +19,8 @@ from portal.app.reload import Reload
 from portal.app.replicas import home_of
 from portal.app.running import is_portal_port
 from portal.base.errors import TelemetryError
-from portal.identity.accounts import Accounts
-from portal.identity.logins import PersonLogins
+from portal.calls.fetch import Fetchers
+from portal.identity.accounts import Accounts, PersonLogins
 from portal.library.observed import Observations, Shapes, ShapeStore, open_observations
 from portal.middleware import load_middleware
 from portal.records.audit.audit import open_audit
@@ -53,7 +53,7 @@ from portal.server.views import Views
 from sandbox_runtime.aot import guest_component
 from sandbox_runtime.build_guest import check_baked
 from sandbox_runtime.fair_queue import QueueLimits
-from sandbox_runtime.grants.run_grants import open_grants
+from sandbox_runtime.grants.files import open_workspaces as open_granted_files
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
 from upstreams.fleet import Fleet
 from upstreams.redaction import Redaction
@@ -135,8 +135,9 @@ async def open_portal(
             shared = kept or await _opened_store(stack, manifest, place)
         audit = await open_audit(manifest, shared)
         stack.callback(audit.close)
-        grants = await stack.enter_async_context(
-            open_grants(manifest.portal.capabilities, manifest.folder, manifest.where, is_portal_port)
+        where_files = partial(manifest.where, "capabilities", "files")
+        files = await stack.enter_async_context(
+            open_granted_files(manifest.portal.capabilities.files, manifest.folder, where_files)
         )
         observations = await stack.enter_async_context(_open_observations(manifest, shared))
         workspace = await _open_workspace(stack, manifest, place, kept)
@@ -177,10 +178,12 @@ async def open_portal(
                 or (lambda fleet, names: fleet.settled(settings.start_seconds, names)),
                 runs=service,
                 accounts=accounts,
+                fetchers=Fetchers(is_portal_port),
+                files=files,
                 workspace=workspace,
                 telemetry=telemetry,
             )
-            views = Views(tasks, fleet, grants, observations, execution)
+            views = Views(tasks, fleet, observations, execution)
             reload = Reload(manifest, profile, views, fleet, service, audit, changes)
             await reload.replace(manifest, bound)
             if kept is not None:

@@ -25,10 +25,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from manifests.portal_manifest import AuthSettings, ServerSettings, TelemetrySettings, Tenants
 from portal.base.caller import BEARER, Bearer
 from portal.base.errors import ASK_OPERATOR, OpenBindError
+from portal.calls.fetch import FROM_SCRIPT
 from portal.identity.approvers import Approvers
 from portal.identity.sign_in import SignIn, SignInError
 from portal.server.callers import decider_of_request
-from sandbox_runtime.grants.fetch import FROM_SCRIPT
 
 
 def is_loopback(host: str) -> bool:

@@ -23,6 +23,7 @@ from portal.records.store.records import StoreError
 from portal.records.store.run_tables import RunTables
 from portal.records.store.writer import RunStore
 from portal.runs.service import Runs
+from upstreams.http_client import Guard, guarded_client
 
 log = structlog.get_logger()
 
@@ -62,8 +63,8 @@ class ReplicaMiddleware:
     app: ASGIApp
     runs: Runs
     client: httpx2.AsyncClient = field(
-        default_factory=lambda: httpx2.AsyncClient(
-            timeout=httpx2.Timeout(None, connect=_CONNECT_SECONDS), limits=_LIMITS, trust_env=False
+        default_factory=lambda: guarded_client(
+            Guard(), _LIMITS, timeout=httpx2.Timeout(None, connect=_CONNECT_SECONDS)
         )
     )
 
@@ -90,7 +91,9 @@ class ReplicaMiddleware:
             if url is not None and await self._pass_on(replica, url, scope, body, send):
                 return
         if session.startswith(home):
-            scope = {**scope, "headers": _with_session(scope["headers"], session.removeprefix(home))}
+            own, name = session.removeprefix(home).encode("latin-1"), _SESSION.encode()
+            pairs = [(key, own if key == name else value) for key, value in scope["headers"]]
+            scope = {**scope, "headers": pairs}
         await self.app(scope, body.receive, partial(_send_named, home, send))
 
     async def _url(self, replica: str) -> str | None:
@@ -214,8 +217,3 @@ async def _send_named(home: str, send: Send, message: Message) -> None:
         if _SESSION in headers:
             headers[_SESSION] = home + headers[_SESSION]
     await send(message)
-
-
-def _with_session(headers: list[tuple[bytes, bytes]], session: str) -> list[tuple[bytes, bytes]]:
-    name = _SESSION.encode()
-    return [(key, session.encode("latin-1") if key == name else value) for key, value in headers]

@@ -23,18 +23,17 @@ import structlog
 from mcp_types import INVALID_PARAMS
 
 from manifests.decision import decide_fetch
-from manifests.grants import NETWORK
+from manifests.grants import FETCH, NETWORK
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from portal.base.errors import UnreachableError
 from portal.base.plain_text import default_text
 from portal.calls.caller_upstreams import CallerUpstreams
 from portal.calls.channel import NO_CLIENT, ClientChannel
+from portal.calls.fetch import Fetcher, FetchError
 from portal.calls.questions import CallQuestions
-from portal.calls.resources import FUNCTIONS as RESOURCE_FUNCTIONS
 from portal.calls.resources import ResourceError, Resources, recorded
-from portal.calls.run import WAITED, CallJournal, CallWaits
-from portal.calls.session_history import SessionHistory
+from portal.calls.run import LISTED, WAITED, CallJournal, CallWaits, SessionHistory
 from portal.catalog.authority import ApprovalNeeded, Authorization, CallRequest, Permit, WithheldError
 from portal.catalog.snapshot import Snapshot
 from portal.library.arguments import ArgumentError, Repairs, normalize_arguments
@@ -48,7 +47,6 @@ from portal.records.ledger import CallState, Entry, Ledger, RepairNotes, plain_n
 from portal.records.telemetry import instruments
 from portal.records.telemetry.telemetry import NO_TELEMETRY, Telemetry
 from sandbox_runtime.call_port import CallError, Outcome, ToolCall
-from sandbox_runtime.grants.fetch import FETCH, Fetcher, FetchError
 from upstreams.errors import (
     UpstreamError,
     UpstreamFaultError,
@@ -210,7 +208,7 @@ class Broker:
                 entry.answered_by = "middleware"
                 entry.end("not_started")
                 # Perhaps it has kept an earlier answer.
-                known = None if call.function in RESOURCE_FUNCTIONS else [described.upstream or NETWORK]
+                known = None if call.function in LISTED else [described.upstream or NETWORK]
                 entry.sources |= self.authorization.carry(known)
             else:
                 self._refuse(call, entry, outcome.error)
@@ -325,7 +323,7 @@ class Broker:
             # Deciding does not yield to the event loop, and scripts make many calls at once.
             if _is_long(call.arguments):
                 await anyio.lowlevel.checkpoint()
-            return None if call.function in RESOURCE_FUNCTIONS else self._permit(call, function, is_approved)
+            return None if call.function in LISTED else self._permit(call, function, is_approved)
 
     def _permit(
         self, call: ToolCall, function: Function | None, is_approved: bool
@@ -402,7 +400,7 @@ class Broker:
 
     def _known_function(self, function: str) -> str | None:
         """The name from a script, if such a function exists; None otherwise."""
-        known = RESOURCE_FUNCTIONS, {FETCH}, self.snapshot.library.functions, self.snapshot.denied
+        known = LISTED, {FETCH}, self.snapshot.library.functions, self.snapshot.denied
         return function if any(function in each for each in known) else None
 
     def _wire_arguments(

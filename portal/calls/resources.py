@@ -18,6 +18,7 @@ from manifests.json_value import Json
 from manifests.manifest import Manifest
 from manifests.names import namespace_of
 from portal.calls.caller_upstreams import CallerUpstreams
+from portal.calls.run import GET_PROMPT, READ_RESOURCE, RESOURCES
 from portal.catalog.authority import ApprovalNeeded, Authorization, CallRequest, Permit, WithheldError
 from portal.catalog.methods import HINTS, Method
 from portal.records.audit.audit import RunAudit
@@ -25,13 +26,6 @@ from portal.records.ledger import CallState, Entry
 from sandbox_runtime.call_port import CallError
 from upstreams.errors import UpstreamAnswerError, UpstreamError
 from upstreams.tools import MAX_IDENTIFIER_CHARACTERS, Listed
-
-RESOURCES: Final = "portal.resources"
-READ_RESOURCE: Final = "portal.read_resource"
-PROMPTS: Final = "portal.prompts"
-GET_PROMPT: Final = "portal.get_prompt"
-FUNCTIONS: Final = frozenset({RESOURCES, READ_RESOURCE, PROMPTS, GET_PROMPT})
-
 
 Kinds: TypeAlias = Mapping[str, Listed]
 """Kinds of listings, by the portal's names."""

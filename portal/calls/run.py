@@ -1,20 +1,72 @@
-"""What a call needs of the run that makes it."""
+"""What a call needs of the run that makes it; and the functions of the portal, by what answers them."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from manifests.json_value import Json
 from portal.catalog.authority import ApprovalNeeded
+from portal.library.function import Function
+from portal.library.library import Library, Namespace
 from portal.records.ledger import Entry
 from sandbox_runtime.call_port import CallError, Outcome, ToolCall
 
+SEARCH: Final = "portal.search"
+DESCRIBE: Final = "portal.describe"
+RESOURCES: Final = "portal.resources"
+READ_RESOURCE: Final = "portal.read_resource"
+PROMPTS: Final = "portal.prompts"
+GET_PROMPT: Final = "portal.get_prompt"
 SLEEP: Final = "portal.sleep"
 EVENT: Final = "portal.event"
 EVENT_URL: Final = "portal.event_url"
 APPROVE: Final = "portal.approve"
 RECALL: Final = "portal.recall"
 SEARCH_TEXT: Final = "portal.search_text"
+SEARCHED: Final = frozenset({SEARCH, DESCRIBE})
+"""Answered by portal/calls/script_search.py."""
+LISTED: Final = frozenset({RESOURCES, READ_RESOURCE, PROMPTS, GET_PROMPT})
+"""Answered by portal/calls/resources.py."""
 WAITED: Final = frozenset({SLEEP, EVENT, EVENT_URL, APPROVE, RECALL, SEARCH_TEXT})
+"""Answered by portal/runs/waits.py. Signatures and documentation of all are in portal/library/library.py."""
+
+_MAX_CHARACTERS: Final = 100
+"""A message shows at most this much of a tool's name."""
+
+
+@dataclass(eq=False)
+class SessionHistory:
+    """What earlier runs of a session may have left in its variables: results and imported functions.
+
+    A kept function calls its tool by name. If the upstream later lists a tool of that very name, the name means another
+    tool. So the history holds the tool that each name meant first.
+    """
+
+    sources: set[str] = field(default_factory=set)
+    """The upstreams that were called, by key, and NETWORK: their results may be in variables."""
+    _tools: dict[str, str] = field(default_factory=dict)
+    _known: dict[str, Namespace] = field(default_factory=dict)
+
+    def record_namespaces(self, library: Library, namespaces: Iterable[str]) -> None:
+        """Record the tools of the namespaces from which a run may import."""
+        for name in namespaces:
+            namespace = library.namespaces.get(name)
+            if namespace is not None and self._known.get(name) is not namespace:
+                self._known[name] = namespace
+                for function in namespace.functions.values():
+                    self._tools.setdefault(function.qualified, function.tool)
+
+    def tool_change(self, function: Function) -> CallError | None:
+        """The error if the function's name meant another tool earlier in the session, else None."""
+        before = self._tools.setdefault(function.qualified, function.tool)
+        if before == function.tool:
+            return None
+        now, was = repr(function.tool[:_MAX_CHARACTERS]), repr(before[:_MAX_CHARACTERS])
+        return CallError(
+            "tool_changed",
+            f"{function.qualified} now means the tool {now}; earlier in this session it meant {was}",
+            'Nothing was sent. Variables of this session may refer to either tool. Start another with session="new".',
+        )
 
 
 class CallJournal(Protocol):

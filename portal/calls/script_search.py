@@ -2,19 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from manifests.json_value import Json
 from portal.base.requests import RequestError, docs_search_request
 from portal.calls.broker import Broker
+from portal.calls.run import SEARCH, SEARCHED
 from portal.catalog.docs_search import DocsSearch, Found, rows
-from portal.catalog.snapshot import Snapshot
 from portal.library.function import Function
 from sandbox_runtime.call_port import CallError, Outcome, ToolCall
-
-SEARCH: Final = "portal.search"
-
-DESCRIBE: Final = "portal.describe"
 
 
 @dataclass(frozen=True)
@@ -28,7 +23,7 @@ class ScriptSearch:
     broker: Broker
 
     async def __call__(self, call: ToolCall) -> Outcome:
-        if call.function not in (SEARCH, DESCRIBE):
+        if call.function not in SEARCHED:
             return await self.broker(call)
         entry = self.broker.ledger[call.seq]
         answer = self._search(call.arguments) if call.function == SEARCH else self._describe(call)
@@ -53,18 +48,14 @@ class ScriptSearch:
             return CallError(
                 "invalid_arguments", "portal.describe takes the name of one function", "Search first."
             )
-        named = _named(self.broker.snapshot, name)
+        snapshot = self.broker.snapshot
+        known = snapshot.library.functions.get(snapshot.canonical(name))
+        named: Sequence[Function] = () if known is None else (known,)
+        if known is None and snapshot.index is not None:
+            hits = snapshot.index.search(name, 2)  # two if several namespaces have it
+            named = hits.functions[: hits.exact]
         if len(named) == 1:
             most = self.docs_search.manifest.portal.server.output_tokens
             (row,) = Found(named, 1, 1, []).answer(most).structured["functions"]
             return row if "stub" in row else rows(named, 1, -1)[0]
-        return self.broker.absence(next(iter(self.broker.snapshot.withheld(name)), name), call.seq)
-
-
-def _named(snapshot: Snapshot, name: str) -> Sequence[Function]:
-    """The function of that name; two if several namespaces have it."""
-    if (function := snapshot.library.functions.get(snapshot.canonical(name))) is not None:
-        return (function,)
-    assert snapshot.index is not None, "a script runs with a fresh snapshot"
-    hits = snapshot.index.search(name, 2)
-    return hits.functions[: hits.exact]
+        return self.broker.absence(next(iter(snapshot.withheld(name)), name), call.seq)

@@ -23,7 +23,6 @@ from portal.records.audit.audit import NO_RUN_AUDIT, RunAudit, unrecorded
 from portal.records.audit.stored import Batch
 from portal.records.ledger import Entry
 from sandbox_runtime.call_port import CallError
-from sandbox_runtime.grants.run_grants import OpenGrants
 from upstreams.errors import UpstreamWithheldError
 from upstreams.tools import RecordedTool
 
@@ -113,19 +112,17 @@ class Authority:
     """Decides about tools, for all code that shows, checks or calls them. Caches its decisions.
 
     It holds the manifest that is in effect. A reload replaces it at any time, also for the scripts that are running:
-    what is revoked is refused at the next call. What works in a thread uses a copy.
+    what is revoked is refused at the next call. Only their files, hosts and environment stay. What works in a thread
+    uses a copy.
     """
 
-    def __init__(self, manifest: Manifest, rates: CallRates, grants: OpenGrants) -> None:
+    def __init__(self, manifest: Manifest, rates: CallRates) -> None:
         self.rates = rates
-        self.grants = grants
-        """What a script that begins now gets. Those that are running keep their files, network and environment."""
         self.replace(manifest)
 
     def replace(self, manifest: Manifest) -> None:
         """Decide and grant by this manifest from now on."""
         self.manifest, self.since = manifest, time.monotonic()
-        self.grants = self.grants.narrowed(manifest.portal.capabilities, manifest.where)
         self.pins = Pins(manifest.lock)
         # A name equals the same name with another former one, which rules match, too. So that is a part of the key.
         self._decide = lru_cache(MAX_REMEMBERED)(lambda former, **named: decide(manifest, **named))

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from manifests.decision import Decision, decide_arguments, decide_fetch
-from manifests.grants import NETWORK
+from manifests.grants import FETCH, NETWORK
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from manifests.names import identifier
@@ -17,7 +17,6 @@ from portal.catalog.methods import METHODS
 from portal.cli.terminal import Terminal, upstreams_tried
 from portal.library.arguments import ArgumentError, normalize_arguments
 from portal.server.portal import Portal
-from sandbox_runtime.grants.fetch import FETCH
 from upstreams.upstream import Upstream
 
 NOTHING_KNOWN = 2

@@ -11,7 +11,7 @@ from manifests.manifest import Manifest
 from manifests.portal_manifest import HttpUpstream, OAuthSettings
 from portal.base.caller import Bearer
 from portal.cli.terminal import Terminal, unknown_name
-from portal.identity.logins import LOGIN, open_login
+from portal.identity.accounts import LOGIN, open_login
 from portal.identity.sign_in import identity
 from portal.records.store.places import open_tables, place_of
 from upstreams.oauth.authorization_server import OAuthError

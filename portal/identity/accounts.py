@@ -1,4 +1,4 @@
-"""Which login a call uses: the portal's, or that of the person who calls.
+"""Which login a call uses: the portal's, or that of the person who calls; and the logins in the store of runs.
 
 Rule 1: a person's login and connection are for runs of that person alone, told apart by `Caller.run_owner`.
 Rule 2: who did not sign in is nobody. Only without `server.auth`, and over stdio, the portal's own login stands for the
@@ -6,25 +6,43 @@ one person there is.
 """
 
 import json
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import Final
 
+import anyio
+import anyio.to_thread
 from cryptography.fernet import InvalidToken
+from pydantic import ValidationError
 
 from manifests.manifest import Manifest
 from manifests.portal_manifest import HttpUpstream
 from portal.base.caller import LOCAL, Caller
-from portal.identity.logins import PersonLogins
 from portal.records.audit.audit import NO_AUDIT, Audit
-from portal.records.store.records import fernet_of
+from portal.records.store.places import open_store, place_of
+from portal.records.store.records import StoreError, fernet_of
+from portal.records.store.run_tables import RunTables
 from portal.records.store.writer import RunStore
 from upstreams.errors import UpstreamCallerError, UpstreamUnavailableError
-from upstreams.fleet import Fleet
-from upstreams.people import Person
+from upstreams.fleet import Fleet, login_store
+from upstreams.oauth.authorization_server import OAuthUnreachableError
+from upstreams.oauth.tokens import Login, LoginEndedError, LoginStore
+from upstreams.people import PORTAL, Person
 
 LINK_SECONDS: Final = 3_600
 """How long a link to sign in may be opened."""
 
 PATH: Final = "/oauth/sign-in"
+
+LOGIN: Final = "login"
+_LOCK: Final = "login lock"
+
+LEASE_SECONDS: Final = 15.0
+"""A lock that did not change for so long is taken: longer than the longest refresh. No clocks are compared."""
+
+_PAUSE_SECONDS: Final = 0.1
 
 
 class SignInSeal:
@@ -77,7 +95,7 @@ class Accounts:
             f"upstream {upstream!r} needs to know which person calls, and nobody signed in"
         )
 
-    def logins(self, upstream: str, owner: str) -> PersonLogins:
+    def logins(self, upstream: str, owner: str) -> "PersonLogins":
         """The person's login. Raises UpstreamUnavailableError: there is no store for it, or nobody signs in there."""
         if self.store is None:
             why = "logins of people need the store of runs, which cannot be used; the portal's log says why"
@@ -91,3 +109,121 @@ class Accounts:
         """Where this person signs in at an upstream. It is of no use to anybody else."""
         assert self.auth is not None and self.seal is not None, "the manifest was refused otherwise"
         return f"{self.auth.base_url}{PATH}/start/{self.seal.close('link', upstream, owner)}"
+
+
+@asynccontextmanager
+async def open_login(
+    manifest: Manifest, name: str, spec: HttpUpstream
+) -> "AsyncIterator[PersonLogins | LoginStore]":
+    """The portal's own login at an upstream: in a file or the keyring; in the store of runs if machines share that.
+
+    Raises StoreError.
+    """
+    if not manifest.portal.runs.is_shared:
+        yield login_store(name, spec)
+        return
+    store = await anyio.to_thread.run_sync(open_store, place_of(manifest), manifest)
+    try:
+        yield PersonLogins(store, name, spec.url, PORTAL)
+    finally:
+        await store.close()
+
+
+class PersonLogins:
+    """Implements `upstreams.oauth.tokens.Logins` for all portals with one store. Without a `url` it is any upstream of
+    that name: only to delete the login.
+    """
+
+    def __init__(self, store: RunStore, upstream: str, url: str | None, owner: str) -> None:
+        self._store = store
+        self._url = url
+        self._of = owner, upstream
+
+    async def load(self) -> Login | None:
+        with _store_errors():
+            return self._login(await self._store.read(lambda tables: tables.get(LOGIN, *self._of)))
+
+    async def save(self, login: Login) -> None:
+        """Keep a login instead of any other. Raises OAuthUnreachableError."""
+        value = login.model_dump_json().encode()
+        with _store_errors():
+            await self._store.write(lambda tables: tables.put(LOGIN, *self._of, value), is_lasting=True)
+
+    async def replace(self, before: Login, after: Login) -> Login:
+        def swap(tables: RunTables) -> Login | None:
+            tables.lock(LOGIN, *self._of)
+            known = self._login(tables.get(LOGIN, *self._of))
+            if known == before:
+                tables.put(LOGIN, *self._of, after.model_dump_json().encode())
+                return after
+            return known
+
+        with _store_errors():
+            kept = await self._store.write(swap, is_lasting=True)
+        if kept is None:
+            raise LoginEndedError("the login was deleted")
+        return kept
+
+    async def ended(self, login: Login) -> None:
+        """Delete it, so that the person is asked again."""
+        await self.delete(login)
+
+    async def delete(self, only: Login | None = None) -> Login | None:
+        """Delete the login, or only this one. Returns what was deleted. Raises OAuthUnreachableError."""
+
+        def drop(tables: RunTables) -> Login | None:
+            tables.lock(LOGIN, *self._of)
+            known = self._login(tables.get(LOGIN, *self._of))
+            if known is None or only not in (None, known):
+                return None
+            tables.drop(LOGIN, *self._of)
+            return known
+
+        with _store_errors():
+            return await self._store.write(drop, is_lasting=True)
+
+    @asynccontextmanager
+    async def locked(self) -> AsyncIterator[None]:
+        own, seen, since = secrets.token_bytes(16), b"", anyio.current_time()
+        try:
+            with _store_errors():
+                while True:
+                    is_stale = anyio.current_time() - since >= LEASE_SECONDS
+                    holder = await self._store.write(partial(self._take, own, seen if is_stale else None))
+                    if holder == own:
+                        break
+                    if holder != seen:
+                        seen, since = holder, anyio.current_time()
+                    await anyio.sleep(_PAUSE_SECONDS)
+            yield
+        finally:
+            with anyio.CancelScope(shield=True), _store_errors():
+                await self._store.write(partial(self._release, own))
+
+    def _take(self, own: bytes, stale: bytes | None, tables: RunTables) -> bytes:
+        """Who holds the lock from now on."""
+        tables.lock(_LOCK, *self._of)
+        holder = tables.get(_LOCK, *self._of)
+        if holder and holder != stale:
+            return holder
+        tables.put(_LOCK, *self._of, own)
+        return own
+
+    def _release(self, own: bytes, tables: RunTables) -> None:
+        if tables.get(_LOCK, *self._of) == own:
+            tables.drop(_LOCK, *self._of)
+
+    def _login(self, content: bytes | None) -> Login | None:
+        try:
+            login = None if content is None else Login.model_validate_json(content)
+        except ValidationError:
+            return None
+        return login if login is not None and self._url in (None, login.url) else None
+
+
+@contextmanager
+def _store_errors() -> Iterator[None]:
+    try:
+        yield
+    except StoreError:
+        raise OAuthUnreachableError("the store of runs cannot be used; the portal's log says why") from None

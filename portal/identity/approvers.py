@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from manifests.manifest import Manifest
-from portal.base.caller import Bearer, identity_of, tenant_of
+from portal.base.caller import Bearer, identity_of, tenant_of, values_of
 from portal.base.errors import RunsError
-from portal.identity.claims import values_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,16 +8,16 @@ Source: MCP 2026-07-28, basic/authorization; RFC 9068 (JWTs as access tokens), R
 RFC 7662 (introspection).
 """
 
+import asyncio
 import hashlib
 import json
 import math
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any, Final
-from urllib.parse import quote
 
 import anyio
 import httpx2
@@ -29,8 +29,10 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from manifests.constraints import TenantName, is_safe_for_tokens
 from manifests.json_value import Json
 from manifests.portal_manifest import AuthSettings, Introspection, Tenants
-from portal.base.caller import Bearer
-from portal.identity.claims import claim, scopes_of, texts_of, values_of
+from portal.base.caller import Bearer, claim, scopes_of, texts_of, values_of
+from upstreams.errors import UpstreamUnavailableError
+from upstreams.http_client import AnswerError, Guard, environment_proxy, exchange, guarded_client
+from upstreams.oauth.authorization_server import Client, form_request
 from upstreams.people import MAX_CLAIM_CHARACTERS
 
 log = structlog.get_logger()
@@ -44,7 +46,6 @@ MAX_SUBJECT_CHARACTERS: Final = 255
 
 MAX_TOKEN_BYTES: Final = 16_384
 REQUEST_SECONDS: Final = 5.0
-MAX_ANSWER_BYTES: Final = 1 << 20
 PAUSE_SECONDS: Final = 5.0
 """A URL of the provider that does not answer is not asked again for so long."""
 
@@ -105,14 +106,6 @@ class _Metadata(BaseModel):
     introspection_endpoint: str | None = None
 
 
-@dataclass(eq=False)
-class _Question:
-    """About a token that the provider has to be asked about."""
-
-    is_answered: anyio.Event = field(default_factory=anyio.Event)
-    answer: Bearer | SignInError = field(default_factory=_unavailable)
-
-
 class SignIn:
     """Checks tokens. One for each portal."""
 
@@ -124,21 +117,21 @@ class SignIn:
         self._provider = Provider(settings)
         self._kept: OrderedDict[bytes, tuple[Bearer, float]] = OrderedDict()
         """Whose the tokens are that were checked, and until when that counts."""
-        self._asked: dict[bytes, _Question] = {}
+        self._asked: dict[bytes, asyncio.Future[Bearer | SignInError]] = {}
+        """What the provider will say about tokens."""
         self._turns = anyio.CapacityLimiter(_AT_ONCE)
 
     async def bearer(self, token: str) -> Bearer:
         """Whose token it is. Raises SignInError: it is refused, or cannot be checked now."""
         key = hashlib.sha256(token.encode()).digest()
+        bearer, until = self._kept.get(key, (None, 0.0))
+        if bearer is not None and time.time() < until:
+            return bearer
         try:
-            return self._known(key) or await self._check(token, key)
+            return await self._check(token, key)
         except SignInError as error:
             log.info("token_refused", code=error.code, reason=str(error))
             raise
-
-    def _known(self, key: bytes) -> Bearer | None:
-        bearer, until = self._kept.get(key, (None, 0.0))
-        return bearer if time.time() < until else None
 
     async def _check(self, token: str, key: bytes) -> Bearer:
         if len(token) > MAX_TOKEN_BYTES or not _TOKEN.fullmatch(token):
@@ -148,33 +141,39 @@ class SignIn:
         how = self._settings.introspection
         if how is None:
             raise _invalid("the token is no JWT, and server.auth.introspection is not set")
-        asked = self._asked.get(key) or await self._ask(token, key, how)
-        await asked.is_answered.wait()
-        if isinstance(asked.answer, SignInError):
-            raise asked.answer
-        return asked.answer
+        if key not in self._asked:
+            return await self._ask(token, key, how)
+        answer = await asyncio.shield(self._asked[key])
+        if isinstance(answer, SignInError):
+            raise answer
+        return answer
 
-    async def _ask(self, token: str, key: bytes, how: Introspection) -> _Question:
+    async def _ask(self, token: str, key: bytes, how: Introspection) -> Bearer:
         """Ask about a token, once for all requests that bring it meanwhile. Raises SignInError: too many wait."""
         if key not in self._kept and len(self._asked) >= MAX_WAITING:
             raise _unavailable("too many tokens wait for the identity provider")
-        asked = self._asked[key] = _Question()
+        asked = self._asked[key] = asyncio.get_running_loop().create_future()
+        answer: Bearer | SignInError = _unavailable()
         try:
             async with self._turns:
-                asked.answer = self._keep(key, await self._provider.introspected(token, how))
+                answer = self._keep(key, await self._provider.introspected(token, how))
+            return answer
         except SignInError as error:
-            asked.answer = error
+            answer = error
+            raise
         finally:
             del self._asked[key]
-            asked.is_answered.set()
-        return asked
+            asked.set_result(answer)
 
     def _keep(self, key: bytes, claims: Mapping[str, Json]) -> Bearer:
         """Whose token with these claims it is, from now on without asking. Raises SignInError."""
-        given = scopes_of(claims)
-        missing = [
-            scope for scope in self._settings.scopes if not {scope, self._without_audience(scope)} & given
-        ]
+        given, audience = scopes_of(claims), self._settings.audience
+        # Entra ID announces a scope as `api://audience/name`, and writes `name` into tokens for this audience.
+        names = {
+            scope: {scope, scope.removeprefix(f"{audience}/"), scope.removeprefix(f"api://{audience}/")}
+            for scope in self._settings.scopes
+        }
+        missing = [scope for scope, forms in names.items() if not forms & given]
         if missing:
             raise SignInError(403, "insufficient_scope", f"the token lacks the scope {' '.join(missing)}")
         bearer = self._bearer_of(claims)
@@ -184,14 +183,6 @@ class SignIn:
             self._kept.popitem(last=False)
         return bearer
 
-    def _without_audience(self, scope: str) -> str:
-        """Entra ID announces a scope as `api://audience/name`, and writes `name` into tokens for this audience."""
-        audience = self._settings.audience
-        for beginning in (f"{audience}/", f"api://{audience}/"):
-            if scope.startswith(beginning):
-                return scope.removeprefix(beginning)
-        return scope
-
     def _bearer_of(self, claims: Mapping[str, Json]) -> Bearer:
         # Nothing else stands for it: a client's id, for example, is that of all its users.
         subject = claims.get("sub")
@@ -199,31 +190,25 @@ class SignIn:
             isinstance(subject, str) and 0 < len(subject) <= MAX_SUBJECT_CHARACTERS and subject.isprintable()
         ):
             raise _invalid(f"the token names no subject (`sub`) of 1 to {MAX_SUBJECT_CHARACTERS} characters")
-        tenant, profile = self._tenant(claims), self._profile(claims)
+        tenant, named = None, self._tenants.claim
+        if named is not None:
+            value = claim(claims, named)
+            try:
+                tenant = _TENANT.validate_python(value, strict=True)
+            except ValidationError:
+                why = f"the claim {named!r} of the token is {value!r:.100}, which is no name of a tenant"
+                raise SignInError(403, "access_denied", why) from None
+        profile = self._profile(claims)
         # Sessions go by this name: a person has others in each tenant and with each profile.
         name = " ".join(
             ("person", subject, *(["of", tenant] if tenant else ()), *(["as", profile] if profile else ()))
         )
         ends = _seconds(claims["exp"]) + self._settings.leeway_seconds
         bearer = Bearer.of(name, identity(self._settings.issuer, subject), profile, tenant, ends)
-        return replace(bearer, claims=tuple(self._told(claims, tenant)), token_claims=claims)
-
-    def _told(self, claims: Mapping[str, Json], tenant: str | None) -> Iterator[tuple[str, str]]:
-        for name in self._named:
-            value = tenant if name == "tenant" else claim(claims, name)
-            if isinstance(value, str):
-                yield name, value[: MAX_CLAIM_CHARACTERS + 1]
-
-    def _tenant(self, claims: Mapping[str, Json]) -> str | None:
-        name = self._tenants.claim
-        if name is None:
-            return None
-        value = claim(claims, name)
-        try:
-            return _TENANT.validate_python(value, strict=True)
-        except ValidationError:
-            why = f"the claim {name!r} of the token is {value!r:.100}, which is no name of a tenant"
-            raise SignInError(403, "access_denied", why) from None
+        values = {each: tenant if each == "tenant" else claim(claims, each) for each in self._named}
+        most = MAX_CLAIM_CHARACTERS + 1
+        told = tuple((each, text[:most]) for each, text in values.items() if isinstance(text, str))
+        return replace(bearer, claims=told, token_claims=claims)
 
     def _profile(self, claims: Mapping[str, Json]) -> str | None:
         entries = [*self._tenants.entries.values()]
@@ -241,7 +226,6 @@ class Provider:
 
     def __init__(self, settings: AuthSettings) -> None:
         self._settings = settings
-        self._tls = httpx2.create_ssl_context()  # takes 20 ms, so once
         self._metadata: _Metadata | None = None
         self._keys: dict[str, jwt.PyJWK] = {}
         self._keys_read = -math.inf
@@ -315,7 +299,7 @@ class Provider:
         url = (await self.metadata()).jwks_uri
         if url is None or not is_safe_for_tokens(url):
             raise self._silent(self._settings.issuer, "the issuer's metadata has no jwks_uri at https://")
-        _, told = await self._ask("GET", url)
+        _, told = await self._ask(url)
         try:
             found = jwt.PyJWKSet.from_dict(told).keys
         except (jwt.PyJWTError, *_NO_CLAIMS):
@@ -333,9 +317,10 @@ class Provider:
                 self._settings.issuer, "the provider has no introspection endpoint at https://"
             )
         form = {"token": token, "token_type_hint": "access_token"}
-        # Source: RFC 6749, 2.3.1.
-        auth = (quote(how.client_id, safe=""), quote(how.client_secret, safe=""))
-        status, told = await self._ask("POST", url, data=form, auth=auth)
+        client = Client(
+            client_id=how.client_id, client_secret=how.client_secret, auth_method="client_secret_basic"
+        )
+        status, told = await self._ask(url, client, form)
         if "active" not in told:
             # No pause: a stranger's token may be the reason.
             log.error("introspection_failed", issuer=self._settings.issuer, status=status)
@@ -368,7 +353,7 @@ class Provider:
         self._check_is_asked(issuer)
         reason = "it has no metadata of an issuer"
         for url in build_oauth_authorization_server_metadata_discovery_urls(issuer, issuer):
-            _, told = await self._ask("GET", url)
+            _, told = await self._ask(url)
             try:
                 found = _Metadata.model_validate(told)
             except ValidationError:
@@ -379,27 +364,24 @@ class Provider:
             reason = f"it calls itself {found.issuer[:200]!r}; if it is the one, write the issuer so"
         raise self._silent(issuer, reason)
 
-    async def _ask(self, method: str, url: str, **request: Any) -> tuple[int, dict[str, Any]]:
+    async def _ask(
+        self, url: str, client: Client | None = None, form: Mapping[str, str] | None = None
+    ) -> tuple[int, dict[str, Any]]:
         """The status of the provider's answer, and its JSON object, {} if there is none or the status is not 200.
 
-        Raises SignInError: there is no answer in REQUEST_SECONDS, or a longer one than MAX_ANSWER_BYTES.
+        Raises SignInError: there is no answer in REQUEST_SECONDS, or none that `exchange` takes.
         """
         self._check_is_asked(url)
-        body = b""
         try:
-            with anyio.fail_after(REQUEST_SECONDS):
-                async with (
-                    httpx2.AsyncClient(verify=self._tls, timeout=None, follow_redirects=False) as http,
-                    http.stream(method, url, **request) as answer,
-                ):
-                    async for chunk in answer.aiter_bytes():
-                        body += chunk
-                        if len(body) > MAX_ANSWER_BYTES:
-                            raise self._silent(url, "the provider answers too much")
+            request = httpx2.Request("GET", url) if client is None else form_request(url, client, form or {})
+            async with guarded_client(Guard(proxy=environment_proxy)) as http:
+                answer = await exchange(http, request, REQUEST_SECONDS)
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
             raise self._silent(url, f"{type(error).__name__} {error.__cause__ or error}"[:300]) from None
+        except (AnswerError, UpstreamUnavailableError) as error:
+            raise self._silent(url, str(error)) from None
         try:
-            told = json.loads(body) if answer.status_code == 200 else None
+            told = json.loads(answer.content) if answer.status_code == 200 else None
         except (ValueError, RecursionError):
             told = None
         return answer.status_code, told if isinstance(told, dict) else {}

@@ -19,7 +19,8 @@ from portal.base.requests import ExecuteCode
 from portal.calls.broker import Broker
 from portal.calls.caller_upstreams import CallerUpstreams
 from portal.calls.channel import NO_CLIENT, ClientChannel
-from portal.calls.session_history import SessionHistory
+from portal.calls.fetch import Fetchers
+from portal.calls.run import SessionHistory
 from portal.catalog.authority import Authority, Authorization
 from portal.catalog.catalog import Catalog
 from portal.catalog.check.checker import Checker, Diagnostic
@@ -41,7 +42,8 @@ from portal.runs.waits import Waits
 from portal.runs.workspaces import SharedWorkspace
 from sandbox_runtime.call_port import CallPort, Outcome, ToolCall
 from sandbox_runtime.errors import DivergenceError, RecordError, ReplayInterruptedError
-from sandbox_runtime.grants.run_grants import RunGrants
+from sandbox_runtime.grants.files import Workspaces
+from sandbox_runtime.grants.run_grants import RunGrants, open_grants
 from sandbox_runtime.recording import Recording
 from sandbox_runtime.replay import Repetition, resume
 from sandbox_runtime.result import Prepared, RunError, RunResult
@@ -88,6 +90,8 @@ class Execution:
     await_upstreams: AwaitUpstreams
     runs: Runs
     accounts: Accounts
+    fetchers: Fetchers
+    files: Workspaces
     workspace: SharedWorkspace | None = None
     """Where scripts write files that others share."""
     telemetry: Telemetry = NO_TELEMETRY
@@ -185,7 +189,9 @@ class Execution:
                     if session is None
                     else self._histories.setdefault(session, SessionHistory())
                 )
-                async with self.authority.grants.run(session, caller.tenant, piece.run_id) as grants:
+                capabilities = self.authority.manifest.portal.capabilities
+                opening = open_grants(capabilities, self.files, session, caller.tenant, piece.run_id)
+                async with opening as grants:
                     ledger.files = grants.files
                     history.sources.update(piece.head.sources)
                     authorization = Authorization(self.authority, history.sources, audit)
@@ -202,7 +208,7 @@ class Execution:
                         snapshot=await self.catalog.fresh(),
                         ledger=ledger,
                         observations=self.observations,
-                        fetcher=grants.fetcher,
+                        fetcher=self.fetchers.of_run(self.authority.manifest),
                         audit=audit,
                         channel=channel,
                         history=history,

@@ -23,12 +23,12 @@ from manifests.grants import NetworkGrant
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from manifests.portal_manifest import Webhook
+from portal.calls.fetch import Fetcher, FetchError, Network
 from portal.records.store.records import StoreError
 from portal.records.store.run_tables import Delivery, RunTables
 from portal.records.store.writer import RunStore
 from portal.runs.deliveries import url_number
 from portal.runs.service import Runs
-from sandbox_runtime.grants.fetch import Fetcher, FetchError, Network
 
 log = structlog.get_logger()
 
@@ -95,25 +95,22 @@ class Webhooks:
                     tasks.start_soon(self._keep_sending, webhook, network)
 
     async def _keep_sending(self, webhook: Webhook, network: Network) -> None:
+        """Send the messages that are due, if there are any; else wait."""
+        pending = partial(RunTables.deliveries, hook=url_number(webhook.url), limit=AT_ONCE)
         while True:
             try:
-                await self._send_due(webhook, network)
+                news, now = self.runs.news, self.store.now()
+                found = await self.store.read(pending)
+                due = [delivery for delivery in found if delivery.next_at <= now]
+                async with anyio.create_task_group() as tasks:
+                    for delivery in due:
+                        tasks.start_soon(self._send, webhook, network, delivery)
+                if not due:
+                    with anyio.move_on_after(found[0].next_at - now if found else None):
+                        await news.wait()
             except* StoreError as errors:
                 log.error("webhooks_not_sent", error=str(errors.exceptions[0]))
                 await anyio.sleep(RETRY_SECONDS)
-
-    async def _send_due(self, webhook: Webhook, network: Network) -> None:
-        """Send the messages that are due, if there are any; else wait."""
-        news, now = self.runs.news, self.store.now()
-        pending = partial(RunTables.deliveries, hook=url_number(webhook.url), limit=AT_ONCE)
-        found = await self.store.read(pending)
-        due = [delivery for delivery in found if delivery.next_at <= now]
-        async with anyio.create_task_group() as tasks:
-            for delivery in due:
-                tasks.start_soon(self._send, webhook, network, delivery)
-        if not due:
-            with anyio.move_on_after(found[0].next_at - now if found else None):
-                await news.wait()
 
     async def _send(self, webhook: Webhook, network: Network, delivery: Delivery) -> None:
         take = partial(RunTables.take_delivery, delivery=delivery, until=self.store.now() + TAKEN_SECONDS)

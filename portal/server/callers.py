@@ -25,7 +25,12 @@ def caller_of(context: ServerRequestContext[Any, Any]) -> Caller:
     request = context.request
     if not isinstance(request, Request):
         return LOCAL
-    return http_caller(request, _session(context, request))
+    session = None
+    # The newer era ignores the header: any client could send one.
+    if context.protocol_version not in MODERN_PROTOCOL_VERSIONS and _SESSION_HEADER in request.headers:
+        name = f"session {request.headers[_SESSION_HEADER]}"
+        session = Caller(name, name)
+    return http_caller(request, session)
 
 
 def http_caller(request: Request, session: Caller | None = None) -> Caller:
@@ -41,14 +46,6 @@ def http_caller(request: Request, session: Caller | None = None) -> Caller:
     # Without an MCP session, clients with the same token cannot be distinguished.
     own = bearer.profile, bearer.tenant, caller.is_one_client, bearer.run_owner, bearer.claims
     return Caller(bearer.name, owner, *own)
-
-
-def _session(context: ServerRequestContext[Any, Any], request: Request) -> Caller | None:
-    # The newer era ignores the header: any client could send one.
-    if context.protocol_version not in MODERN_PROTOCOL_VERSIONS and _SESSION_HEADER in request.headers:
-        session = f"session {request.headers[_SESSION_HEADER]}"
-        return Caller(session, session)
-    return None
 
 
 def decider_of(context: ServerRequestContext[Any, Any]) -> Decider:

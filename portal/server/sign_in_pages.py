@@ -26,22 +26,12 @@ from starlette.routing import Route
 
 from manifests.portal_manifest import AuthSettings, HttpUpstream, OAuthSettings
 from portal.base.caller import BEARER, Bearer
-from portal.identity.accounts import LINK_SECONDS, PATH, Accounts, SignInSeal
-from portal.identity.logins import PersonLogins
+from portal.identity.accounts import LINK_SECONDS, PATH, Accounts, PersonLogins, SignInSeal
 from portal.identity.sign_in import SignInError
 from portal.records.store.records import StoreError
 from portal.records.store.run_tables import RunTables
 from portal.records.store.writer import RunStore
-from upstreams.oauth.authorization_server import (
-    Discovered,
-    GuardedHttp,
-    OAuthError,
-    configured_client,
-    discover,
-    open_guarded_http,
-    origin_of,
-    server_metadata,
-)
+from upstreams.oauth import authorization_server as oauth
 from upstreams.oauth.login import CodeRequest, revoke
 from upstreams.oauth.tokens import Login
 
@@ -107,7 +97,7 @@ async def _answered(page: Callable[[Request], Awaitable[Response]], request: Req
         response = await page(request)
     except PageError as error:
         response = _text(str(error), error.status)
-    except OAuthError as error:
+    except oauth.OAuthError as error:
         log.warning("sign_in_failed", reason=str(error), remedy=error.remedy)
         response = _text(f"Not signed in: {error}. {_AGAIN}", 502)
     except SignInError as error:
@@ -155,8 +145,8 @@ class _Pages:
                 403, "This link is for somebody else, or for another tenant or profile. Do not use it."
             )
         spec, redirect_uri = self._spec(upstream), f"{self.auth.base_url}{PATH}/callback"
-        async with open_guarded_http(spec.url, _settings(spec).issuer) as http:
-            started = await CodeRequest.of(spec, await discover(spec, http), [redirect_uri], http)
+        async with oauth.open_guarded_http(spec.url, _settings(spec).issuer) as http:
+            started = await CodeRequest.of(spec, await oauth.discover(spec, http), [redirect_uri], http)
             nonce = secrets.token_urlsafe(32)
             url = started.url(self.seal.close("callback", upstream, owner, nonce), http)
         value = _ADAPTER.dump_json(_Started(nonce, browser, bearer.name, spec.url, started))
@@ -182,10 +172,12 @@ class _Pages:
         if started.url != spec.url:  # the token would go there
             raise PageError(400, f"This upstream has another URL since the sign-in began. {_AGAIN}")
         logins = self.accounts.logins(upstream, owner)
-        async with open_guarded_http(spec.url, _settings(spec).issuer) as http:
+        async with oauth.open_guarded_http(spec.url, _settings(spec).issuer) as http:
             token = await started.request.token(query, http)
-        server, own = started.request.found.server, origin_of(self.auth.issuer)
-        if own in map(origin_of, (server.issuer, str(server.authorization_endpoint), server.token_endpoint)):
+        server, own = started.request.found.server, oauth.origin_of(self.auth.issuer)
+        if own in map(
+            oauth.origin_of, (server.issuer, str(server.authorization_endpoint), server.token_endpoint)
+        ):
             await self._check_is_foreign(token.access_token)
         login = Login.first(spec.url, started.request.found, started.request.client, token)
         await logins.save(login)
@@ -210,7 +202,12 @@ class _Pages:
     async def sign_out(self, request: Request) -> Response:
         """Delete and revoke the login of whoever asks, also at an upstream that the manifest has no more."""
         upstream, bearer = request.path_params["upstream"], request.scope.get(BEARER)
-        login = await self._deleted(upstream, bearer.run_owner) if isinstance(bearer, Bearer) else None
+        login: Login | None = None
+        if isinstance(bearer, Bearer):
+            logins = PersonLogins(self.store, upstream, None, bearer.run_owner)
+            if await logins.load() is not None:  # a name that somebody made up would be stored
+                async with logins.locked():  # else tokens of a renewal would live on
+                    login = await logins.delete()
         if login is None or not isinstance(bearer, Bearer):
             raise PageError(404, "There is no such login.")
         self.accounts.fleet.people.forget(upstream, bearer.run_owner)
@@ -218,33 +215,26 @@ class _Pages:
         spec = self.accounts.spec(upstream)
         try:
             await revoke(login, OAuthSettings() if spec is None else _settings(spec))
-        except OAuthError as error:
+        except oauth.OAuthError as error:
             raise PageError(502, f"The login is deleted, but was not revoked: {error}.") from None
         return Response(status_code=204)
 
-    async def _deleted(self, upstream: str, owner: str) -> Login | None:
-        logins = PersonLogins(self.store, upstream, None, owner)
-        if await logins.load() is None:  # a name that somebody made up would be stored
-            return None
-        async with logins.locked():  # else tokens of a renewal would live on
-            return await logins.delete()
-
     @asynccontextmanager
-    async def _provider_http(self) -> AsyncIterator[GuardedHttp]:
+    async def _provider_http(self) -> AsyncIterator[oauth.GuardedHttp]:
         """The client for the identity provider, of which all errors within speak."""
         try:
-            async with open_guarded_http(self.auth.issuer, self.auth.issuer) as http:
+            async with oauth.open_guarded_http(self.auth.issuer, self.auth.issuer) as http:
                 yield http
-        except OAuthError as error:
-            raise OAuthError(f"at the identity provider: {error}", error.remedy) from error
+        except oauth.OAuthError as error:
+            raise oauth.OAuthError(f"at the identity provider: {error}", error.remedy) from error
 
-    async def _identity_request(self, http: GuardedHttp) -> CodeRequest:
+    async def _identity_request(self, http: oauth.GuardedHttp) -> CodeRequest:
         """The request for an access token for the portal itself, which is checked like everybody's."""
-        server = await server_metadata([self.auth.issuer], self.auth.issuer, http)
+        server = await oauth.server_metadata([self.auth.issuer], self.auth.issuer, http)
         resource = self.auth.resource if self.auth.send_resource else None
-        found = Discovered(server, resource, " ".join(self.auth.scopes) or None)
+        found = oauth.Discovered(server, resource, " ".join(self.auth.scopes) or None)
         redirect_uri = f"{self.auth.base_url}{PATH}/identity"
-        return CodeRequest(found, configured_client(self.auth, server), redirect_uri)
+        return CodeRequest(found, oauth.configured_client(self.auth, server), redirect_uri)
 
     def _spec(self, upstream: str) -> HttpUpstream:
         spec = self.accounts.spec(upstream)

@@ -23,7 +23,6 @@ from portal.catalog.docs_search import DocsSearch
 from portal.library.observed import Observations
 from portal.runs.execution import Execution
 from sandbox_runtime.call_port import CallPort
-from sandbox_runtime.grants.run_grants import OpenGrants
 from upstreams.fleet import Fleet
 
 _PREFIX = "mcp-code-portal-"
@@ -71,7 +70,6 @@ class Views:
 
     tasks: TaskGroup
     fleet: Fleet
-    grants: OpenGrants
     observations: Observations
     new_execution: NewExecution
     by_profile: dict[str | None, View] = field(default_factory=dict)
@@ -103,7 +101,7 @@ class Views:
             checker = None
             if settings.check != "off":
                 checker = await stack.enter_async_context(open_checker(stubs, repairs=settings.repairs))
-            authority = Authority(manifest, self.rates, self.grants)
+            authority = Authority(manifest, self.rates)
             catalog = Catalog(authority, stubs, checker, self.observations)
             search = DocsSearch(authority, catalog, self.fleet, self.waiting)
             execution = self.new_execution(authority, catalog, checker, partial(ScriptSearch, search))

@@ -1,15 +1,12 @@
 """The grants of one run."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
-from pathlib import Path
 
 from manifests.json_value import Json
 from manifests.portal_manifest import Capabilities
-from sandbox_runtime.grants.fetch import Fetcher, IsPortal, Network
-from sandbox_runtime.grants.files import FileService, Owner, Workspaces, open_workspaces
+from sandbox_runtime.grants.files import FileService, Owner, Workspaces
 
 _ENVELOPE_BYTES = 1 << 16
 
@@ -18,13 +15,12 @@ _ENVELOPE_BYTES = 1 << 16
 class RunGrants:
     """The grants of one run; by default none.
 
-    `environment` is the script's `os.environ`. `files` answers its file operations. The call port passes calls of
-    `portal.fetch` to `fetcher`. `run_id` is the script's `portal.run.id`.
+    `environment` is the script's `os.environ`. `files` answers its file operations. `run_id` is the script's
+    `portal.run.id`.
     """
 
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     files: FileService | None = None
-    fetcher: Fetcher | None = None
     run_id: str = ""
 
     @property
@@ -57,49 +53,13 @@ NO_GRANTS = RunGrants()
 @asynccontextmanager
 async def open_grants(
     capabilities: Capabilities,
-    folder: Path,
-    where: Callable[..., str],
-    is_portal: IsPortal = lambda port: False,
-) -> AsyncIterator["OpenGrants"]:
-    """Prepare the grants of `capabilities`. Paths are relative to `folder`; `where` gives the place of a key.
-    `is_portal` says whether a portal listens on a port of this machine, which no script may reach.
-
-    Raises WorkspaceError: the folder for files does not exist, or cannot be accessed as granted.
-    """
-    where_files = partial(where, "capabilities", "files")
-    async with open_workspaces(capabilities.files, folder, where_files) as workspaces:
-        yield OpenGrants(capabilities, workspaces, where, is_portal)
-
-
-class OpenGrants:
-    """Creates the grants of each run."""
-
-    def __init__(
-        self,
-        capabilities: Capabilities,
-        workspaces: Workspaces,
-        where: Callable[..., str],
-        is_portal: IsPortal,
-    ) -> None:
-        self._capabilities = capabilities
-        self._workspaces = workspaces
-        self._is_portal = is_portal
-        network, where_network = capabilities.network, partial(where, "capabilities", "network")
-        self._network = None if network is None else Network(network, where_network, is_portal=is_portal)
-
-    def narrowed(self, capabilities: Capabilities, where: Callable[..., str]) -> "OpenGrants":
-        """The same grants narrowed to other capabilities, with the same files."""
-        return OpenGrants(capabilities, self._workspaces, where, self._is_portal)
-
-    @asynccontextmanager
-    async def run(
-        self, owner: Owner | None, tenant: str | None = None, run_id: str = ""
-    ) -> AsyncIterator[RunGrants]:
-        """The grants of one run; `owner` is its session, `tenant` the caller's tenant."""
-        fetcher = None if self._network is None else Fetcher(self._network)
-        grant = self._capabilities.files
-        if grant is None:
-            yield RunGrants(self._capabilities.environment, None, fetcher, run_id)
-            return
-        async with self._workspaces.files(owner, tenant, to_read=grant.mode == "read") as files:
-            yield RunGrants(self._capabilities.environment, files, fetcher, run_id)
+    workspaces: Workspaces,
+    owner: Owner | None,
+    tenant: str | None = None,
+    run_id: str = "",
+) -> AsyncIterator[RunGrants]:
+    """The grants of one run; `owner` is its session, `tenant` the caller's tenant."""
+    grant = capabilities.files
+    to_read = grant is not None and grant.mode == "read"
+    async with workspaces.files(owner, tenant, to_read=to_read) if grant else nullcontext() as files:
+        yield RunGrants(capabilities.environment, files, run_id)

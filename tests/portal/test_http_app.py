@@ -25,9 +25,9 @@ from portal.app import serving
 from portal.app.http_access import HttpAccess, HttpAccessMiddleware, sign_in_routes
 from portal.app.serving import MAX_REQUEST_BYTES, ClientAnswers, ClientLines, build_http_app
 from portal.base.errors import OpenBindError
+from portal.calls.fetch import FROM_SCRIPT
 from portal.identity.sign_in import SignInError
 from portal.server.server import build_server
-from sandbox_runtime.grants.fetch import FROM_SCRIPT
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, tool
 from tests.portal.test_signed_in_streams import HELLO
 from tests.upstreams.peers import http_peer

@@ -18,8 +18,8 @@ from starlette.responses import JSONResponse, Response
 
 from manifests.errors import ManifestError
 from manifests.loader import load_manifest
+from portal.base.caller import claim
 from portal.identity import sign_in
-from portal.identity.claims import claim
 from tests.portal.issuer import AUDIENCE, CLIENT, Issuer, refused, signing_in
 from tests.portal.peers import http_app, opened, write_manifest
 from tests.upstreams.peers import DEADLINE_SECONDS

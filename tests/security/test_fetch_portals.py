@@ -10,8 +10,8 @@ import pytest
 from manifests.grants import NetworkGrant
 from manifests.json_value import Json
 from portal.app.running import RunningPortal, announced, is_portal_port
+from portal.calls.fetch import FROM_SCRIPT, Fetcher, FetchError, Network
 from portal.runs.webhooks import network_of
-from sandbox_runtime.grants.fetch import FROM_SCRIPT, Fetcher, FetchError, Network
 from tests.portal.peers import opened
 from tests.portal.test_http_app import BEARER, TOKEN
 from tests.portal.test_http_app import served as portal_served

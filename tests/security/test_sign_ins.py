@@ -10,7 +10,7 @@ import pytest
 from mcp import Client
 from mcp_types import ElicitResult
 
-from portal.identity.logins import PersonLogins
+from portal.identity.accounts import PersonLogins
 from portal.server import sign_in_pages as pages
 from portal.server.server import build_server
 from portal.server.sign_in_pages import COOKIE

@@ -5,7 +5,6 @@ import json
 import zlib
 from collections.abc import Mapping
 from contextlib import nullcontext
-from ipaddress import ip_address
 from typing import Any, TypeAlias
 
 import httpx2
@@ -17,13 +16,12 @@ from starlette.types import Receive, Scope, Send
 
 from manifests.json_value import Json
 from manifests.portal_manifest import HttpUpstream, OAuthSettings
+from upstreams.http_client import MAX_ANSWER_BYTES
 from upstreams.oauth.authorization_server import (
-    MAX_ANSWER_BYTES,
     MAX_REDIRECTS,
     Client,
     Discovered,
     GuardedHttp,
-    GuardedNetwork,
     OAuthError,
     OAuthRefusedError,
     OAuthUnreachableError,
@@ -62,11 +60,8 @@ def saying(answers: Answers, asked: list[str] | None = None) -> GuardedHttp:
         response = answer if isinstance(answer, Response) else JSONResponse(answer)
         await response(scope, receive, send)
 
-    async def resolve(host: str, port: int) -> list[object]:
-        return [ip_address("93.184.216.34")]
-
     client = httpx2.AsyncClient(transport=httpx2.ASGITransport(app))
-    return GuardedHttp(client, GuardedNetwork([URL], resolve), may_be_local=False)
+    return GuardedHttp(client, may_be_local=False)
 
 
 async def found(answers: Answers, url: str = URL, asked: Any = None, **oauth: Json) -> Discovered:

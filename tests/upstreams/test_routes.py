@@ -13,7 +13,7 @@ from anyio.abc import SocketAttribute, SocketStream
 from tests.upstreams.peers import fleet_at
 from tests.upstreams.raw_http_server import RawHttpServer
 from upstreams.errors import UpstreamUnavailableError
-from upstreams.transports.routes import Route, trusted_authorities
+from upstreams.http_client import Route, trusted_authorities
 
 pytestmark = pytest.mark.anyio
 

@@ -14,37 +14,33 @@ indicators), RFC 6749 (OAuth 2.0), RFC 7009 (revocation); MCP 2026-07-28, basic/
 
 import base64
 import re
-import socket
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from ipaddress import IPv4Network
 from typing import Final, Literal, TypeAlias, TypeVar
 from urllib.parse import quote, urldefrag, urljoin, urlsplit
 
-import anyio
-import httpcore2
 import httpx2
 from mcp.client.auth import utils as sdk
 from mcp.shared.auth_utils import check_resource_allowed
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from manifests.constraints import (
+    DEFAULT_PORTS,
     Address,
     AddressClass,
     Resolver,
-    addresses_in,
     classify_address,
-    is_address,
     is_safe_for_tokens,
 )
 from manifests.portal_manifest import AuthSettings, HttpUpstream, OAuthSettings
+from upstreams import http_client
+from upstreams.errors import UpstreamUnavailableError
 from upstreams.oauth.documents import ResourceMetadata, ServerMetadata, Token, words
 from upstreams.redaction import Redaction
-from upstreams.transports.challenge import challenge_of
-from upstreams.transports.http_credentials import origin
-from upstreams.transports.routes import trusted_authorities
+from upstreams.transports.http_credentials import challenge_of
 
 T = TypeVar("T", ResourceMetadata, ServerMetadata)
 
@@ -69,17 +65,9 @@ class OAuthUnreachableError(OAuthError):
     """There was no usable answer."""
 
 
-MAX_ANSWER_BYTES: Final = 1024 * 1024
 REQUEST_SECONDS: Final = 10.0
-ADDRESS_SECONDS: Final = 2.0
-"""Time per address of a host, before the next one is tried."""
-
 MAX_REDIRECTS: Final = 4
 _MAX_SERVERS: Final = 4
-_CODINGS: Final = ("identity", "gzip", "deflate")
-"""Others, and several at once, may take much time or memory to decode."""
-
-_MAX_ADDRESSES: Final = 4
 _FAKE_IP: Final = IPv4Network("198.18.0.0/15")
 """Addresses that some VPNs return for every name and resolve later ("fake IP"): they count as public."""
 
@@ -100,33 +88,20 @@ _LATER: Final = frozenset({"server_error", "slow_down", "temporarily_unavailable
 AuthMethod: TypeAlias = Literal["none", "client_secret_basic", "client_secret_post"]
 
 
-async def ask_system(host: str, port: int) -> Sequence[Address]:
-    """Resolve a host with the system's resolver."""
-    try:
-        found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except UnicodeError as error:
-        raise OSError("not a name") from error
-    return addresses_in(found)
-
-
 @asynccontextmanager
 async def open_guarded_http(
-    upstream_url: str, issuer: str | None = None, resolve: Resolver = ask_system
+    upstream_url: str, issuer: str | None = None, resolve: Resolver | None = None
 ) -> AsyncIterator["GuardedHttp"]:
     """A separate HTTP client: it shares no header, cookie or connection with the upstream's client.
 
     `issuer` is the manifest's authorization server. An invalid URL becomes an OAuthRefusedError.
     """
-    network = GuardedNetwork((upstream_url, *([issuer] if issuer else [])), resolve)
-    tls = trusted_authorities()
-    client = httpx2.AsyncClient(headers={"accept-encoding": "identity"}, timeout=REQUEST_SECONDS, verify=tls)
-    # Not as an argument: with a transport HTTPX ignores the proxies of the environment.
-    client._transport = transport = httpx2.AsyncHTTPTransport(verify=tls)
-    # HTTPX has no parameter for the network backend.
-    transport._pool = httpcore2.AsyncConnectionPool(ssl_context=tls, http2=False, network_backend=network)
-    async with client:
+    own_urls = (upstream_url, *([issuer] if issuer else []))
+    network = GuardedNetwork(own_urls, resolve or http_client.SystemResolver())
+    guard = http_client.Guard(network.check, http_client.environment_proxy)
+    async with http_client.guarded_client(guard) as client:
         try:
-            yield GuardedHttp(client, network, urlsplit(upstream_url).scheme == "http")
+            yield GuardedHttp(client, urlsplit(upstream_url).scheme == "http")
         except (httpx2.InvalidURL, ValueError):
             raise OAuthRefusedError("the upstream's OAuth metadata has an invalid URL") from None
 
@@ -136,7 +111,6 @@ class GuardedHttp:
     """The client of OAuth for one upstream. It asks https://, and http:// on this machine if the upstream is there."""
 
     client: httpx2.AsyncClient
-    network: "GuardedNetwork"
     may_be_local: bool
 
     async def ask(self, request: httpx2.Request, *, reads: bool = True) -> httpx2.Response:
@@ -145,22 +119,18 @@ class GuardedHttp:
         Raises OAuthRefusedError: the URL is not allowed. Raises OAuthUnreachableError: no answer within
         `REQUEST_SECONDS`, or one over `MAX_ANSWER_BYTES` when decoded.
         """
-        host, url = self.checked(str(request.url)), shown(str(request.url))
+        self.checked(str(request.url))
+        url = shown(str(request.url))
         try:
-            with anyio.fail_after(REQUEST_SECONDS):
-                if is_address(host):  # a proxy would connect to it without this check
-                    await self.network.addresses(host, request.url.port or 443)
-                response = await self.client.send(request, stream=True)
-                async with aclosing(response):
-                    body = await _body(response, url) if reads else b""
+            return await http_client.exchange(self.client, request, REQUEST_SECONDS, reads=reads)
         except TimeoutError:
             raise OAuthUnreachableError(f"{url} did not answer within {REQUEST_SECONDS:g} s") from None
+        except http_client.AnswerError as error:
+            raise OAuthUnreachableError(f"{url} {error}") from None
+        except UpstreamUnavailableError as error:
+            raise OAuthUnreachableError(f"{url} cannot be reached: {error}", error.remedy) from None
         except (httpx2.RequestError, OSError) as error:
             raise OAuthUnreachableError(f"{url} cannot be reached ({type(error).__name__})") from None
-        headers = {"www-authenticate": response.headers.get("www-authenticate", "")}
-        answer = httpx2.Response(response.status_code, headers=headers, content=body, request=request)
-        answer.next_request = response.next_request
-        return answer
 
     async def find(self, request: httpx2.Request, *, reads: bool = True) -> httpx2.Response:
         """As `ask`, but follow redirects that keep the method and the origin. Each hop is checked."""
@@ -173,8 +143,8 @@ class GuardedHttp:
             answer = await self.ask(new, reads=reads)
         return answer
 
-    def checked(self, url: str) -> str:
-        """The host of a URL that may be requested, or shown to a browser.
+    def checked(self, url: str) -> None:
+        """Check a URL that will be requested, or shown to a browser.
 
         Raises OAuthRefusedError: the URL is not allowed. Raises ValueError: it is none, or its port is invalid.
         """
@@ -184,19 +154,6 @@ class GuardedHttp:
         is_safe = is_safe_for_tokens(url) and (parts.scheme == "https" or self.may_be_local)
         if not is_host or not is_safe or parts.username is not None or parts.port == 0:
             raise OAuthRefusedError(f"the upstream's OAuth metadata has {shown(url)}, which is not https://")
-        return host[:100]
-
-
-async def _body(response: httpx2.Response, url: str) -> bytes:
-    coding = (response.headers.get("content-encoding") or "identity").strip().lower()
-    if coding not in _CODINGS:
-        raise OAuthUnreachableError(f"{url} answers in the encoding {shown(coding)}, which nobody asked for")
-    body = bytearray()
-    async for chunk in response.aiter_bytes():
-        body += chunk
-        if len(body) > MAX_ANSWER_BYTES:
-            raise OAuthUnreachableError(f"the answer of {url} is longer than {MAX_ANSWER_BYTES} bytes")
-    return bytes(body).removeprefix(b"\xef\xbb\xbf")  # of a file: JSON has no byte order mark
 
 
 def shown(url: str) -> str:
@@ -206,22 +163,27 @@ def shown(url: str) -> str:
 
 def origin_of(url: str) -> str:
     """The origin of a URL, in one form for equal ones (RFC 3986, 6.2)."""
-    return origin(httpx2.URL(url.lower()))
+    return http_client.origin(httpx2.URL(url.lower()))
 
 
-class GuardedNetwork(httpcore2.AnyIOBackend):
-    """Connects on behalf of one upstream, and checks the addresses.
+class GuardedNetwork:
+    """The addresses that requests on behalf of one upstream may reach.
 
     The upstream's host and that of the manifest's `issuer` may have any address. Other hosts may have private addresses
     only if one of these does. Each name is resolved once, because its owner controls the answer: an upstream that
     pretends to be private becomes unreachable, and so can name no other host.
     """
 
-    def __init__(self, own_urls: Iterable[str], resolve: Resolver = ask_system) -> None:
-        super().__init__()
+    def __init__(self, own_urls: Iterable[str], resolve: Resolver) -> None:
         self._own = {httpx2.URL(url).raw_host.decode("ascii") for url in own_urls}
         self._resolve = resolve
         self._found: dict[str, Sequence[Address]] = {}
+
+    async def check(self, url: httpx2.URL) -> http_client.Destination:
+        """The guard's check. Raises as `addresses`."""
+        host = url.raw_host.decode("ascii")
+        addresses = await self.addresses(host, url.port or DEFAULT_PORTS[url.scheme])
+        return http_client.Destination(host, addresses)
 
     async def addresses(self, host: str, port: int) -> Sequence[Address]:
         """The allowed addresses of a host. Raises OAuthRefusedError: it has only others; OSError: it has none."""
@@ -237,32 +199,6 @@ class GuardedNetwork(httpcore2.AnyIOBackend):
                 remedy="if that is intended, set `oauth.issuer` in the manifest",
             )
         return allowed
-
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
-    ) -> httpcore2.AsyncNetworkStream:
-        try:
-            addresses = await self.addresses(host, port)
-        except OSError:
-            raise httpcore2.ConnectError("not a name") from None
-        # Alternate between IPv4 and IPv6, so that a broken family does not use up all attempts.
-        ordered = sorted(
-            addresses, key=lambda each: [a for a in addresses if a.version == each.version].index(each)
-        )
-        failure: Exception | None = None
-        for address in ordered[:_MAX_ADDRESSES]:
-            try:
-                return await super().connect_tcp(
-                    str(address), port, ADDRESS_SECONDS, local_address, socket_options
-                )
-            except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
-                failure = error
-        raise failure or httpcore2.ConnectError("no address")
 
     async def _is_private(self, host: str) -> bool:
         try:
@@ -416,14 +352,13 @@ def configured_client(settings: OAuthSettings | AuthSettings, server: ServerMeta
     assert settings.client_id is not None
     method: AuthMethod = "none"
     if settings.client_secret is not None:
-        method = settings.token_endpoint_auth_method or _secret_method(server)
+        # Basic is the default of RFC 7591, 2.
+        is_basic = "client_secret_basic" in (
+            server.token_endpoint_auth_methods_supported or ["client_secret_basic"]
+        )
+        known: AuthMethod = "client_secret_basic" if is_basic else "client_secret_post"
+        method = settings.token_endpoint_auth_method or known
     return Client(client_id=settings.client_id, client_secret=settings.client_secret, auth_method=method)
-
-
-def _secret_method(server: ServerMetadata) -> AuthMethod:
-    """How a client sends its secret if nobody says: Basic is the default of RFC 7591, 2."""
-    offered = server.token_endpoint_auth_methods_supported or ["client_secret_basic"]
-    return "client_secret_basic" if "client_secret_basic" in offered else "client_secret_post"
 
 
 async def request_token(

@@ -19,26 +19,7 @@ import httpx2
 from pydantic import ValidationError
 
 from manifests.portal_manifest import HttpUpstream, OAuthSettings
-from upstreams.oauth.authorization_server import (
-    CODE,
-    AuthMethod,
-    Client,
-    Discovered,
-    GuardedHttp,
-    OAuthError,
-    OAuthRefusedError,
-    OAuthUnreachableError,
-    configured_client,
-    described,
-    discover,
-    error_code,
-    fault_of,
-    form_request,
-    oauth_error,
-    open_guarded_http,
-    request_token,
-    shown,
-)
+from upstreams.oauth import authorization_server as oauth
 from upstreams.oauth.documents import Registration, ServerMetadata, Token
 from upstreams.oauth.tokens import Login
 
@@ -60,9 +41,9 @@ async def log_in(spec: HttpUpstream, show: Show) -> Login:
     settings = spec.oauth or OAuthSettings()
     async with (
         open_redirection(settings) as redirection,
-        open_guarded_http(spec.url, settings.issuer) as http,
+        oauth.open_guarded_http(spec.url, settings.issuer) as http,
     ):
-        found = await discover(spec, http)
+        found = await oauth.discover(spec, http)
         started = await CodeRequest.of(spec, found, redirection.uris, http)
         show(found.server.issuer, started.url(redirection.state, http))
         token = await started.token(await redirection.answer(), http)
@@ -73,23 +54,25 @@ async def log_in(spec: HttpUpstream, show: Show) -> Login:
 class CodeRequest:
     """An authorization code that a person is sent for, with PKCE."""
 
-    found: Discovered
-    client: Client
+    found: oauth.Discovered
+    client: oauth.Client
     redirect_uri: str
     verifier: str = field(default_factory=lambda: secrets.token_urlsafe(64), repr=False)
     parameters: Mapping[str, str | None] = field(default_factory=dict, repr=False)
     """Further ones of the authorization request. None leaves one out."""
 
     @classmethod
-    async def of(cls, spec: HttpUpstream, found: Discovered, uris: Sequence[str], http: GuardedHttp) -> Self:
+    async def of(
+        cls, spec: HttpUpstream, found: oauth.Discovered, uris: Sequence[str], http: oauth.GuardedHttp
+    ) -> Self:
         """A login with the first of these redirect URIs that the server takes. Raises OAuthError: there is none."""
         settings, offered = spec.oauth or OAuthSettings(), found.server.code_challenge_methods_supported
         if settings.pkce == "required" and "S256" not in offered:
-            raise OAuthRefusedError(
+            raise oauth.OAuthRefusedError(
                 "the server offers no PKCE (S256), which is required", remedy="see `oauth.pkce`"
             )
         if found.server.authorization_endpoint is None:
-            raise OAuthRefusedError(
+            raise oauth.OAuthRefusedError(
                 "the metadata has no authorization_endpoint", remedy="set `oauth.authorize_url`"
             )
         client, redirect_uri = await _client(settings, found, uris, http)
@@ -97,7 +80,7 @@ class CodeRequest:
             found = replace(found, resource=None)
         return cls(found, client, redirect_uri, parameters=settings.authorize_parameters)
 
-    def url(self, state: str, http: GuardedHttp) -> str:
+    def url(self, state: str, http: oauth.GuardedHttp) -> str:
         """Where to send the person. Raises OAuthRefusedError: the server's URL is not allowed."""
         endpoint = str(self.found.server.authorization_endpoint)
         http.checked(endpoint)
@@ -119,18 +102,22 @@ class CodeRequest:
         query = urlencode({name: value for name, value in asked.items() if value is not None})
         return f"{endpoint}{'&' if '?' in endpoint else '?'}{query}"
 
-    async def token(self, query: Mapping[str, str], http: GuardedHttp) -> Token:
+    async def token(self, query: Mapping[str, str], http: oauth.GuardedHttp) -> Token:
         """The token for what the redirect brought. Raises OAuthError: refused, or from another server."""
         error, server = query.get("error", ""), self.found.server
         if error or "code" not in query:
-            reason = error if CODE.fullmatch(error) else "no"
-            said = described(reason, query.get("error_description") if error == reason else None)
-            raise OAuthRefusedError(f"{shown(str(server.authorization_endpoint))} says {said}", code=reason)
+            reason = error if oauth.CODE.fullmatch(error) else "no"
+            said = oauth.described(reason, query.get("error_description") if error == reason else None)
+            raise oauth.OAuthRefusedError(
+                f"{oauth.shown(str(server.authorization_endpoint))} says {said}", code=reason
+            )
         issuer = query.get("iss")
         # RFC 9207, 2.4: compared as texts. Otherwise a server could pass on the code of another one (mix-up attack).
         is_due = issuer is not None or server.authorization_response_iss_parameter_supported
         if is_due and issuer != server.issuer:
-            raise OAuthRefusedError(f"the answer is from {shown(issuer or '')}, not {shown(server.issuer)}")
+            raise oauth.OAuthRefusedError(
+                f"the answer is from {oauth.shown(issuer or '')}, not {oauth.shown(server.issuer)}"
+            )
         form = {
             "grant_type": "authorization_code",
             "code": query["code"],
@@ -138,7 +125,7 @@ class CodeRequest:
             "code_verifier": self.verifier,
             "resource": self.found.resource,
         }
-        return await request_token(http, server.token_endpoint, self.client, form)
+        return await oauth.request_token(http, server.token_endpoint, self.client, form)
 
 
 async def revoke(login: Login, settings: OAuthSettings) -> bool:
@@ -149,31 +136,31 @@ async def revoke(login: Login, settings: OAuthSettings) -> bool:
     if endpoint is None:
         return False
     # Of issuers only the manifest's is trusted with a private address.
-    async with open_guarded_http(login.url, settings.issuer) as http:
+    async with oauth.open_guarded_http(login.url, settings.issuer) as http:
         for token, kind in ((login.refresh_token, "refresh_token"), (login.access_token, "access_token")):
             if token is None:
                 continue
             form = {"token": token, "token_type_hint": kind}
-            answer = await http.ask(form_request(endpoint, client, form))
-            if client.client_secret is None and error_code(answer) == "invalid_request":
+            answer = await http.ask(oauth.form_request(endpoint, client, form))
+            if client.client_secret is None and oauth.error_code(answer) == "invalid_request":
                 # Servers on the Python SDK (2.3) require the field even of clients without a secret.
-                answer = await http.ask(form_request(endpoint, client, {"client_secret": "", **form}))
+                answer = await http.ask(oauth.form_request(endpoint, client, {"client_secret": "", **form}))
             if not answer.is_success:
-                raise oauth_error(answer, login.secrets)
+                raise oauth.oauth_error(answer, login.secrets)
     return True
 
 
 async def _client(
-    settings: OAuthSettings, found: Discovered, uris: Sequence[str], http: GuardedHttp
-) -> tuple[Client, str]:
+    settings: OAuthSettings, found: oauth.Discovered, uris: Sequence[str], http: oauth.GuardedHttp
+) -> tuple[oauth.Client, str]:
     """The manifest's client, or a new one for this login, as few servers accept another port, and its redirect URI."""
     server = found.server
     if settings.client_id is not None:
-        return configured_client(settings, server), uris[0]
+        return oauth.configured_client(settings, server), uris[0]
     if settings.client_metadata_url and server.client_id_metadata_document_supported:
-        return Client(client_id=settings.client_metadata_url), uris[0]
+        return oauth.Client(client_id=settings.client_metadata_url), uris[0]
     if server.registration_endpoint is None:
-        raise OAuthRefusedError(
+        raise oauth.OAuthRefusedError(
             "the authorization server does not register clients automatically",
             remedy=f"register one there with the redirect URI {uris[0]}, and set its client_id and redirect_port",
         )
@@ -183,31 +170,27 @@ async def _client(
         client = Registration.model_validate_json(answer.content)
         # The server may choose another one.
         redirect_uri = next((each for each in uris if each in client.redirect_uris), uri)
-        secret = _offered_first(server) if asked == "none" else asked
+        # Basic is the default of RFC 7591, 2.
+        known: Sequence[oauth.AuthMethod] = ("client_secret_basic", "client_secret_post")
+        offered = (*server.token_endpoint_auth_methods_supported, *known)
+        secret = min(known, key=offered.index) if asked == "none" else asked
         method = client.token_endpoint_auth_method or (secret if client.client_secret else "none")
-        return Client.model_validate({**client.model_dump(), "auth_method": method}), redirect_uri
+        return oauth.Client.model_validate({**client.model_dump(), "auth_method": method}), redirect_uri
     except ValidationError as error:
-        told = f"{shown(server.registration_endpoint)} registered an unusable client: {fault_of(error)}"
-        raise OAuthUnreachableError(told) from None
+        told = f"{oauth.shown(server.registration_endpoint)} registered an unusable client: {oauth.fault_of(error)}"
+        raise oauth.OAuthUnreachableError(told) from None
 
 
-def _offered_first(server: ServerMetadata) -> AuthMethod:
-    """The first method for a secret that the server offers; Basic is the default of RFC 7591, 2."""
-    known: Sequence[AuthMethod] = ("client_secret_basic", "client_secret_post")
-    offered = (*server.token_endpoint_auth_methods_supported, *known)
-    return min(known, key=offered.index)
-
-
-def _method_to_ask_for(server: ServerMetadata) -> AuthMethod:
+def _method_to_ask_for(server: ServerMetadata) -> oauth.AuthMethod:
     """How a new client authenticates: not at all, if that is offered or nothing is said."""
     offered = server.token_endpoint_auth_methods_supported or ["none"]
     # Servers on the Python SDK (2.3) offer Basic too, but then miss the client_id in the form.
-    known: Sequence[AuthMethod] = ("none", "client_secret_post")
+    known: Sequence[oauth.AuthMethod] = ("none", "client_secret_post")
     return next((method for method in known if method in offered), "client_secret_basic")
 
 
 async def _registration(
-    found: Discovered, uris: Sequence[str], method: AuthMethod, http: GuardedHttp
+    found: oauth.Discovered, uris: Sequence[str], method: oauth.AuthMethod, http: oauth.GuardedHttp
 ) -> tuple[str, httpx2.Response]:
     """Register with the first redirect URI that the server takes. Raises OAuthError, the first, if it takes none."""
     server, refusals = found.server, []
@@ -222,9 +205,9 @@ async def _registration(
             **({"scope": found.scope} if found.scope else {}),
         }
         answer = await http.ask(httpx2.Request("POST", str(server.registration_endpoint), json=wish))
-        if answer.is_success and not error_code(answer):
+        if answer.is_success and not oauth.error_code(answer):
             return uri, answer
-        refusals.append(oauth_error(answer))
+        refusals.append(oauth.oauth_error(answer))
     raise refusals[0]
 
 
@@ -249,7 +232,7 @@ class Redirection:
             async with asyncio.timeout(LOGIN_SECONDS):
                 return await self._came
         except TimeoutError:
-            raise OAuthUnreachableError(f"no sign-in within {LOGIN_SECONDS / 60:g} minutes") from None
+            raise oauth.OAuthUnreachableError(f"no sign-in within {LOGIN_SECONDS / 60:g} minutes") from None
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one HTTP request, from the browser or from anyone else."""
@@ -304,7 +287,7 @@ async def open_redirection(settings: OAuthSettings) -> AsyncIterator[Redirection
                 if host == "::1" and error.errno != errno.EADDRINUSE:
                     continue  # there is no IPv6
                 message = f"cannot listen on port {redirection.port} of {host}: {error.strerror or error}"
-                raise OAuthError(message) from None
+                raise oauth.OAuthError(message) from None
             servers.callback(server.close)
             redirection.port = redirection.port or server.sockets[0].getsockname()[1]
         yield redirection

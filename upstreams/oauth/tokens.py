@@ -26,17 +26,7 @@ from upstreams.errors import (
     UpstreamNeedsLoginError,
     UpstreamUnavailableError,
 )
-from upstreams.oauth.authorization_server import (
-    Client,
-    Discovered,
-    OAuthError,
-    OAuthRefusedError,
-    OAuthUnreachableError,
-    configured_client,
-    discover,
-    open_guarded_http,
-    request_token,
-)
+from upstreams.oauth import authorization_server as oauth
 from upstreams.oauth.documents import Token
 from upstreams.redaction import Redaction
 from upstreams.secret_sources import delete_from_keyring, keyring_password, store_in_keyring
@@ -66,7 +56,7 @@ _REJECTED_CODES: Final = frozenset({"invalid_grant", "bad_refresh_token", "inval
 """Error codes for a refresh token that is permanently invalid: of OAuth, GitHub and Slack."""
 
 
-class LoginEndedError(OAuthError):
+class LoginEndedError(oauth.OAuthError):
     """The tokens of a login are of no use any more, or it was deleted."""
 
 
@@ -83,14 +73,14 @@ class Login(BaseModel):
     revocation_endpoint: str | None = None
     resource: str | None = None
     scope: str | None = None
-    client: Client
+    client: oauth.Client
     access_token: str = Field(repr=False, pattern=r"^[\x21-\x7e]+$", max_length=65_536)
     refresh_token: str | None = Field(default=None, repr=False, max_length=65_536)
     obtained_at: float
     expires_at: float | None = None
 
     @classmethod
-    def first(cls, url: str, found: Discovered, client: Client, token: Token) -> "Login":
+    def first(cls, url: str, found: oauth.Discovered, client: oauth.Client, token: Token) -> "Login":
         """A login from its first token. Raises OAuthUnreachableError: the token is not valid in a header."""
         server = found.server.model_dump(mode="json")
         kept = {key: server[key] for key in ("issuer", "token_endpoint", "revocation_endpoint")}
@@ -113,7 +103,7 @@ class Login(BaseModel):
         try:
             return cls.model_validate({**kept, **new})
         except ValidationError:
-            raise OAuthUnreachableError(
+            raise oauth.OAuthUnreachableError(
                 "the authorization server's token cannot be sent in a header"
             ) from None
 
@@ -214,7 +204,9 @@ class LoginStore:
             deadline = anyio.current_time() + LOCK_SECONDS
             while not has_locked(descriptor):
                 if anyio.current_time() >= deadline:
-                    raise OAuthUnreachableError("another portal has been renewing the tokens for too long")
+                    raise oauth.OAuthUnreachableError(
+                        "another portal has been renewing the tokens for too long"
+                    )
                 await anyio.sleep(_LOCK_PAUSE_SECONDS)
             yield
         finally:
@@ -231,7 +223,9 @@ class LoginStore:
             with os.fdopen(descriptor, "rb") as file:
                 status = os.fstat(descriptor)
                 if status.st_uid != os.geteuid() or status.st_mode & 0o077:
-                    raise OAuthError("other users can access the token file", "log out and log in again")
+                    raise oauth.OAuthError(
+                        "other users can access the token file", "log out and log in again"
+                    )
                 return file.read(MAX_LOGIN_BYTES)
 
     def _save(self, text: str) -> None:
@@ -254,9 +248,9 @@ def _storage_errors() -> Iterator[None]:
     try:
         yield
     except SecretError as error:
-        raise OAuthError(str(error), error.hint) from None
+        raise oauth.OAuthError(str(error), error.hint) from None
     except OSError as error:
-        raise OAuthError(
+        raise oauth.OAuthError(
             f"the tokens cannot be read or stored: {error.strerror or 'unknown reason'}"
         ) from None
 
@@ -349,9 +343,9 @@ class OAuthTokens(HttpCredentials):
             self._login = outcome
         except TimeoutError:
             outcome = UpstreamUnavailableError("got no token in time")
-        except OAuthUnreachableError as error:
+        except oauth.OAuthUnreachableError as error:
             outcome = UpstreamUnavailableError(f"got no token: {error}")
-        except OAuthError as error:
+        except oauth.OAuthError as error:
             if self._is_own:
                 remedy = error.remedy or "check `oauth` in the manifest"
                 outcome = UpstreamDownError(f"got no token: {error}", remedy=remedy)
@@ -370,10 +364,12 @@ class OAuthTokens(HttpCredentials):
         async with self._store.locked():
             found = await self._store.load()
             if found is None:
-                raise OAuthError("not signed in" if stale is None else "the login was deleted")
+                raise oauth.OAuthError("not signed in" if stale is None else "the login was deleted")
             kept = found.as_configured(self._settings)
             if kept is None:
-                raise OAuthError("the login is from a different authorization server than the manifest's")
+                raise oauth.OAuthError(
+                    "the login is from a different authorization server than the manifest's"
+                )
             self._redact.add(kept.secrets)
             is_new = stale is None or kept.access_token != stale.access_token
             if is_new and not kept.wants_renewal():
@@ -391,7 +387,7 @@ class OAuthTokens(HttpCredentials):
             return await self._store.replace(found, login)
         except LoginEndedError:
             raise
-        except OAuthError as error:
+        except oauth.OAuthError as error:
             log.warning("login_not_kept", upstream=self._name, reason=str(error), remedy=error.remedy)
             return login
 
@@ -405,34 +401,34 @@ class OAuthTokens(HttpCredentials):
             "refresh_token": login.refresh_token,
             "resource": login.resource if self._settings.send_resource else None,
         }
-        async with open_guarded_http(self._spec.url, self._settings.issuer) as http:
+        async with oauth.open_guarded_http(self._spec.url, self._settings.issuer) as http:
             try:
-                token = await request_token(http, login.token_endpoint, login.client, form)
-            except OAuthRefusedError as error:
+                token = await oauth.request_token(http, login.token_endpoint, login.client, form)
+            except oauth.OAuthRefusedError as error:
                 message = f"the token cannot be refreshed: {error}"
                 if error.code in _REJECTED_CODES:
                     self._rejected_refresh_token = login.refresh_token
                     raise LoginEndedError(message) from None
-                raise OAuthError(message, error.remedy) from None
+                raise oauth.OAuthError(message, error.remedy) from None
         self._unaccepted = token.access_token
         return Login.of(token, login.model_dump())
 
     async def _signed_in(self, stale: Login | None, is_refused: bool) -> Login:
         """Sign in with client credentials. The tokens are not stored: new ones are free. Raises OAuthError."""
         self._check_not_refused(stale, is_refused)
-        async with open_guarded_http(self._spec.url, self._settings.issuer) as http:
-            found = await discover(self._spec, http)
-            client = configured_client(self._settings, found.server)
+        async with oauth.open_guarded_http(self._spec.url, self._settings.issuer) as http:
+            found = await oauth.discover(self._spec, http)
+            client = oauth.configured_client(self._settings, found.server)
             resource = found.resource if self._settings.send_resource else None
             form = {"grant_type": "client_credentials", "scope": found.scope, "resource": resource}
-            token = await request_token(http, found.server.token_endpoint, client, form)
+            token = await oauth.request_token(http, found.server.token_endpoint, client, form)
         self._unaccepted = token.access_token
         return Login.first(self._spec.url, found, client, token)
 
     def _check_not_refused(self, login: Login | None, is_refused: bool) -> None:
         """Raises OAuthError if the upstream refused a token that was just renewed."""
         if is_refused and login is not None and login.access_token == self._unaccepted:
-            raise OAuthError("the upstream refuses even a new token")
+            raise oauth.OAuthError("the upstream refuses even a new token")
 
 
 def _bearer(login: Login) -> dict[str, str]:

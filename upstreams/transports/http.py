@@ -28,21 +28,14 @@ from upstreams.errors import (
     UpstreamError,
     UpstreamLostError,
     UpstreamUnavailableError,
+    describe,
 )
 from upstreams.health import Diagnostics
-from upstreams.transports.http_credentials import SUBJECT, HttpCredentials, origin
-from upstreams.transports.http_errors import (
-    SESSION_HEADER,
-    describe,
-    error_of,
-    kind_of,
-    status_error,
-    status_line,
-    status_remedy,
-)
+from upstreams.http_client import Guard, Route, guarded_client, origin
+from upstreams.transports import http_errors
+from upstreams.transports.http_credentials import SUBJECT, HttpCredentials
 from upstreams.transports.lost_sessions import lost_session
 from upstreams.transports.messages import InboundLimits, MessageReader, failure_of, is_answer_to
-from upstreams.transports.routes import Route, trusted_authorities
 from upstreams.transports.wire import Wire
 
 _WRITE_SECONDS: Final = 60.0
@@ -97,7 +90,15 @@ async def open_http_wire(
     """
     kind = HttpWithSse if spec.transport == "sse" else StreamableHttp
     route = Route.to(spec.url)
-    async with _client(spec, route) as client, anyio.create_task_group() as tasks:
+    client = guarded_client(
+        Guard(proxy=lambda url: route.proxy),  # of all its URLs: they have one origin
+        httpx2.Limits(max_connections=None, max_keepalive_connections=_KEPT_CONNECTIONS),
+        # Calls have their own deadlines, and an event stream may be silent for any time.
+        httpx2.Timeout(_WRITE_SECONDS, connect=spec.connect_seconds, read=None, pool=None),
+        # No compression: a small compressed answer can decompress to any size.
+        {"accept-encoding": "identity", **spec.headers},
+    )
+    async with client, anyio.create_task_group() as tasks:
         transport = kind(spec, client, route, tasks, diagnostics, credentials)
         if isinstance(transport, HttpWithSse):
             await transport.connect(spec.connect_seconds)
@@ -106,19 +107,6 @@ async def open_http_wire(
         finally:
             await transport.end_session()
             tasks.cancel_scope.cancel()
-
-
-def _client(spec: HttpUpstream, route: Route) -> httpx2.AsyncClient:
-    return httpx2.AsyncClient(
-        # No compression: a small compressed answer can decompress to any size.
-        headers={"accept-encoding": "identity", **spec.headers},
-        # Calls have their own deadlines, and an event stream may be silent for any time.
-        timeout=httpx2.Timeout(_WRITE_SECONDS, connect=spec.connect_seconds, read=None, pool=None),
-        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=_KEPT_CONNECTIONS),
-        verify=trusted_authorities(),
-        proxy=route.proxy,
-        trust_env=False,
-    )
 
 
 class HttpTransport(AsyncResource):
@@ -174,7 +162,7 @@ class HttpTransport(AsyncResource):
         raise NotImplementedError
 
     def _headers(self) -> dict[str, str]:
-        named = {SESSION_HEADER: self._session, MCP_PROTOCOL_VERSION_HEADER: self._version}
+        named = {http_errors.SESSION_HEADER: self._session, MCP_PROTOCOL_VERSION_HEADER: self._version}
         return {name: value for name, value in named.items() if value}
 
     async def _post(self, item: SessionMessage) -> httpx2.Response:
@@ -207,7 +195,7 @@ class HttpTransport(AsyncResource):
             async with self._notice_limiter:
                 with anyio.move_on_after(NOTICE_SECONDS if is_notice else self._connect_seconds):
                     response = await self._post(item)
-                    problem = status_line(response) if response.is_error else ""
+                    problem = http_errors.status_line(response) if response.is_error else ""
                     await _read_prefix(response)
         except UpstreamError as error:
             problem = str(error)
@@ -295,15 +283,15 @@ class StreamableHttp(HttpTransport):
         response = await self._post(item)
         async with aclosing(response):
             if request.method == "initialize":
-                self._session = response.headers.get(SESSION_HEADER, "")
+                self._session = response.headers.get(http_errors.SESSION_HEADER, "")
             if response.status_code == HTTPStatus.ACCEPTED:
                 raise UpstreamAnswerError("accepted the request with HTTP 202 without an answer")
-            if response.is_success and kind_of(response) == _EVENTS:
+            if response.is_success and http_errors.kind_of(response) == _EVENTS:
                 await self._follow(response, request)
                 return
             body = await self._body(response, request)
-            status = status_line(response) if response.is_error else ""
-            if response.is_error and (remedy := status_remedy(response)):
+            status = http_errors.status_line(response) if response.is_error else ""
+            if response.is_error and (remedy := http_errors.status_remedy(response)):
                 self._diagnostics.note(remedy)
             answer = self._reader.read_answer(body, request.id, status)
             self._check_session(answer, request)
@@ -311,7 +299,7 @@ class StreamableHttp(HttpTransport):
 
     async def _body(self, response: httpx2.Response, request: JSONRPCRequest) -> bytes:
         """The JSON body of an answer. Raises UpstreamError: it is not JSON, or too long."""
-        kind, body = kind_of(response), bytearray()
+        kind, body = http_errors.kind_of(response), bytearray()
         if response.is_success and kind == "application/json":
             with self._limits.buffering() as add:
                 async for chunk in _chunks(response):
@@ -325,7 +313,7 @@ class StreamableHttp(HttpTransport):
             raise UpstreamAnswerError(
                 f"the answer is {kind or 'untyped'} instead of JSON: {redact.excerpt(start)!r}"
             )
-        if error := error_of(response, start, redact, request):
+        if error := http_errors.error_of(response, start, redact, request):
             raise error
         return start
 
@@ -372,11 +360,11 @@ class StreamableHttp(HttpTransport):
         except UpstreamError as error:
             self._diagnostics.note(f"the event stream cannot be opened: {error}")
             return 0
-        if response.is_success and kind_of(response) == _EVENTS:
+        if response.is_success and http_errors.kind_of(response) == _EVENTS:
             return response
         await response.aclose()
         if response.is_server_error:
-            self._diagnostics.note(f"the event stream cannot be opened: {status_line(response)}")
+            self._diagnostics.note(f"the event stream cannot be opened: {http_errors.status_line(response)}")
         return response.status_code
 
     async def _listen(self) -> None:
@@ -408,9 +396,9 @@ class HttpWithSse(HttpTransport):
         async with self._inbox:
             try:
                 response = await self._request("GET", {"accept": _EVENTS})
-                if not response.is_success or kind_of(response) != _EVENTS:
+                if not response.is_success or http_errors.kind_of(response) != _EVENTS:
                     await response.aclose()
-                    raise status_error(response, b"", self._diagnostics.redact)
+                    raise http_errors.status_error(response, b"", self._diagnostics.redact)
                 async for event in self._events(response):
                     if event.event == "endpoint" and not is_started:
                         self._url = self._endpoint(event.data)
@@ -432,7 +420,7 @@ class HttpWithSse(HttpTransport):
         if response.is_success:
             self._is_known = True
             return
-        error = status_error(response, body, redact)
+        error = http_errors.status_error(response, body, redact)
         if not self._is_known and response.status_code == HTTPStatus.NOT_FOUND:
             path = redact.excerpt(httpx2.URL(self._url).path.encode())
             raise UpstreamAnswerError(f"{error}, at {path!r}, the path that its endpoint event names")

@@ -1,5 +1,6 @@
 """The credentials of requests to an upstream, and their renewal after a refusal."""
 
+import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from http import HTTPStatus
@@ -10,8 +11,8 @@ import httpx2
 
 from manifests.portal_manifest import HttpUpstream
 from upstreams.errors import UpstreamRefusedError
+from upstreams.http_client import origin
 from upstreams.redaction import Redaction
-from upstreams.transports.challenge import challenge_of
 
 HeaderRenewal: TypeAlias = Callable[[], Awaitable[tuple[Mapping[str, str], Collection[str]] | None]]
 """Resolves the secrets of configured headers again: returns the headers and the secrets, None on failure."""
@@ -21,6 +22,7 @@ RENEWAL_PAUSE_SECONDS: Final = 60.0
 
 
 _MAX_REDIRECTS: Final = 5
+_PARAMETER: Final = re.compile(r"""([\w-]++)(?:\s*+=\s*+(?:"((?:[^"\\]|\\.)*+)"?|([^\s,"]*+)))?|"[^"]*+"?""")
 
 SUBJECT: Final = "subject"  # of a request: what a caller asks for, which the server may refuse alone
 REFUSED_ALONE: Final = "refused_alone"  # of a response: the same credentials are accepted for other requests
@@ -133,6 +135,13 @@ def is_unauthorized(response: httpx2.Response) -> bool:
     return response.status_code == HTTPStatus.UNAUTHORIZED or (response.status_code == 403 and says_so)
 
 
-def origin(url: httpx2.URL) -> str:
-    """Scheme, host and port, like https://tickets.example:8443."""
-    return str(url.copy_with(userinfo=b"", raw_path=b"/", fragment=None)).rstrip("/")
+def challenge_of(response: httpx2.Response) -> dict[str, str]:
+    """What a server asks of who is not allowed: the parameters in WWW-Authenticate, of all challenges.
+
+    Source: RFC 9110, 11.6.1.
+    """
+    found: dict[str, str] = {}
+    for name, quoted, plain in _PARAMETER.findall(response.headers.get("www-authenticate", "")):
+        if value := re.sub(r"\\(.)", r"\1", quoted) or plain:
+            found.setdefault(name.lower(), value)
+    return found

@@ -8,18 +8,9 @@ import httpx2
 from mcp_types import JSONRPCRequest
 
 from manifests.json_value import Json
-from upstreams.errors import (
-    UpstreamAnswerError,
-    UpstreamBusyError,
-    UpstreamError,
-    UpstreamFaultError,
-    UpstreamRefusedError,
-    UpstreamRightsError,
-    UpstreamUnauthorizedError,
-)
+from upstreams import errors
 from upstreams.redaction import Redaction
-from upstreams.transports.challenge import challenge_of
-from upstreams.transports.http_credentials import REFUSED_ALONE, is_unauthorized
+from upstreams.transports.http_credentials import REFUSED_ALONE, challenge_of, is_unauthorized
 from upstreams.transports.lost_sessions import lost_session
 from upstreams.transports.messages import is_answer_to, parsed
 
@@ -36,13 +27,14 @@ def kind_of(response: httpx2.Response) -> str:
 
 def error_of(
     response: httpx2.Response, body: bytes, redact: Redaction, request: JSONRPCRequest
-) -> UpstreamError | None:
+) -> errors.UpstreamError | None:
     """The error of a status, with the beginning of the body; None if a JSON-RPC answer in the body says more."""
     answer = _json_rpc_answer(response, body)
     if answer is not None and "result" in answer:
         return None
     if b'"result"' in body:
-        return UpstreamAnswerError(f"{status_line(response)}, with a result that is incomplete or unreadable")
+        fault = f"{status_line(response)}, with a result that is incomplete or unreadable"
+        return errors.UpstreamAnswerError(fault)
     error = answer["error"] if answer else {}
     text = str(error["message"]).encode() if error else body
     answered = request if answer and is_answer_to(request.id, answer.get("id")) else None
@@ -57,7 +49,7 @@ def error_of(
     return None
 
 
-def status_error(response: httpx2.Response, body: bytes, redact: Redaction) -> UpstreamError:
+def status_error(response: httpx2.Response, body: bytes, redact: Redaction) -> errors.UpstreamError:
     """The error of a status, with an excerpt of the body."""
     message, remedy = status_line(response), status_remedy(response)
     if body and kind_of(response) in _TEXTS and not body.lstrip().startswith(b"<"):
@@ -74,16 +66,17 @@ def status_error(response: httpx2.Response, body: bytes, redact: Redaction) -> U
     if response.next_request is not None:
         # A redirect of a POST may mean that the request was carried out.
         message += f": a redirect to {response.next_request.url}, which would drop the call"
-        return UpstreamAnswerError(message, remedy="use that URL if the server has moved there")
+        return errors.UpstreamAnswerError(message, remedy="use that URL if the server has moved there")
     if response.status_code == HTTPStatus.TOO_MANY_REQUESTS:
-        return UpstreamBusyError(message, after_seconds=after_seconds)
+        return errors.UpstreamBusyError(message, after_seconds=after_seconds)
     if is_unauthorized(response):
         alone = response.extensions.get(REFUSED_ALONE)
-        return (UpstreamRightsError if alone else UpstreamUnauthorizedError)(message, remedy=remedy)
+        kind = errors.UpstreamRightsError if alone else errors.UpstreamUnauthorizedError
+        return kind(message, remedy=remedy)
     # A gateway may answer 502 or 504 after the server acted; a 4xx is the server's own refusal.
     if not response.is_client_error:
-        return UpstreamFaultError(message, after_seconds=after_seconds)
-    return UpstreamRefusedError(message, remedy=remedy)
+        return errors.UpstreamFaultError(message, after_seconds=after_seconds)
+    return errors.UpstreamRefusedError(message, remedy=remedy)
 
 
 def status_line(response: httpx2.Response) -> str:
@@ -125,21 +118,3 @@ def _json_rpc_answer(response: httpx2.Response, body: bytes) -> dict[str, Json] 
     error = answer.get("error")
     is_error = isinstance(error, dict) and isinstance(error.get("code"), int) and "message" in error
     return answer if is_error or isinstance(answer.get("result"), dict) else None
-
-
-def describe(error: BaseException) -> str:
-    """An error in one line for people, without the URL, which may contain a key."""
-    if isinstance(error, UpstreamError):
-        return str(error)
-    kind = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(error).__name__).lower()
-    first_line = (str(error).splitlines() or [""])[0]
-    return f"{kind}: {first_line}" if first_line else kind
-
-
-def cause_of(error: BaseException) -> BaseException:
-    """The most useful error of a group: an UpstreamError if there is one."""
-    if isinstance(error, BaseExceptionGroup):
-        error = error.subgroup(UpstreamError) or error
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

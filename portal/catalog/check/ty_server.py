@@ -13,7 +13,7 @@ import anyio
 import structlog
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
-from ty._find_ty import find_ty_bin  # its own `python -m ty` uses it; there is no public name
+from ty import find_ty_bin
 
 from manifests.json_value import Json
 from sandbox_runtime.fair_queue import Turns

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from manifests.grants import FETCH
 from portal.base.plain_text import comment, docstring, first_sentence, readable
+from portal.calls.run import LISTED, SEARCHED, WAITED
 from portal.library.library import PORTAL_STUB, Library, write_stubs
 from sandbox_runtime.guest.calls import Calls, Output
 from sandbox_runtime.guest.portal_module import PortalModule
@@ -85,6 +87,8 @@ def test_stubs_of_the_portal_s_functions_have_the_parameters_of_the_functions() 
     portal = PortalModule(host, Calls(host, Output(host)))
     functions = {name for name in dir(portal) if name.islower()} - {"run"}
     assert stubs.keys() == functions
+    asked = {f"portal.{name}" for name, each in stubs.items() if isinstance(each, ast.AsyncFunctionDef)}
+    assert asked == {FETCH} | SEARCHED | LISTED | WAITED
     for name, own in stubs.items():
         told = [each.arg for each in (*own.args.args, *own.args.kwonlyargs)]
         assert told == list(inspect.signature(getattr(portal, name)).parameters)

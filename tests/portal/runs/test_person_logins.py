@@ -8,8 +8,8 @@ import anyio
 import pytest
 
 from manifests.json_value import Json
-from portal.identity import logins
-from portal.identity.logins import PersonLogins, open_login
+from portal.identity import accounts
+from portal.identity.accounts import PersonLogins, open_login
 from tests.portal.peers import opened
 from tests.portal.runs.rows import Tables, store_of
 from tests.postgres import Postgres
@@ -82,7 +82,7 @@ async def test_lock_of_a_replica_that_died_is_taken(
 ) -> None:
     async with replicas(tables, server) as (one, other):
         await one._store.write(lambda file: file.put("login lock", "x//ann", NAME, b"of a dead one"))
-        monkeypatch.setattr(logins, "LEASE_SECONDS", 0.3)
+        monkeypatch.setattr(accounts, "LEASE_SECONDS", 0.3)
         with anyio.fail_after(DEADLINE_SECONDS):
             async with other.locked():
                 pass

@@ -17,12 +17,12 @@ from starlette.responses import Response
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
+from portal.calls.fetch import FetchError
 from portal.identity.approvers import Decider
 from portal.records.store.run_tables import RunTables
 from portal.runs import webhooks
 from portal.runs.deliveries import note_states
 from portal.runs.webhooks import MAX_ATTEMPTS, network_of, retry_seconds, signature
-from sandbox_runtime.grants.fetch import FetchError
 from tests.portal.peers import DEADLINE_SECONDS, write_manifest
 from tests.portal.runs.kept_runs import KeptRuns, kept_runs
 from tests.upstreams.peers import closed_port, http_peer

@@ -11,7 +11,6 @@ import anyio
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
-from manifests.portal_manifest import Capabilities
 from portal.calls.broker import Broker
 from portal.calls.caller_upstreams import CallerUpstreams
 from portal.catalog.authority import Authority, Authorization, CallRates
@@ -20,8 +19,6 @@ from portal.identity.accounts import Accounts
 from portal.library.observed import Observations
 from portal.records.ledger import Ledger
 from sandbox_runtime.call_port import ToolCall
-from sandbox_runtime.grants.files import Workspaces
-from sandbox_runtime.grants.run_grants import OpenGrants
 from tests.portal.peers import write_manifest
 from tests.upstreams.faults.http_server import FaultyHttpServer
 from tests.upstreams.peers import DEADLINE_SECONDS, RAW_SERVER, WatchedFleet, open_fleet
@@ -91,8 +88,7 @@ async def bench(folder: Path, faulty: dict[str, Json]) -> AsyncIterator[Bench]:
         manifest = load_manifest(write_manifest(folder, entries), {})
         stubs = folder / "stubs"
         stubs.mkdir(exist_ok=True)
-        grants = OpenGrants(Capabilities(), Workspaces(None, folder, str), manifest.where, bool)
-        authority = Authority(manifest, CallRates(), grants)
+        authority = Authority(manifest, CallRates())
         catalog = Catalog(authority, stubs, None, Observations(None))
 
         def note(upstream: object) -> None:
