@@ -1,4 +1,4 @@
-"""Lenient, paginated reading of an upstream's tools, resources and prompts, and of tool results."""
+"""Lenient, paginated reading of an upstream's tools, and of their results."""
 
 import hashlib
 import json
@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 import anyio.to_thread
 import structlog
-from mcp_types import METHOD_NOT_FOUND, Prompt, Resource, ResourceTemplate
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from manifests.json_value import Json
@@ -278,57 +277,3 @@ class ListingStore:
             write_whole(file, dump(), is_lasting=False)
         except (OSError, ValueError) as error:
             log.warning("listing_not_kept", upstream=self._name, reason=str(error))
-
-
-Listed: TypeAlias = Literal["resources", "resourceTemplates", "prompts"]
-
-LISTING_METHODS: Final[dict[Listed, str]] = {
-    "resources": "resources/list",
-    "resourceTemplates": "resources/templates/list",
-    "prompts": "prompts/list",
-}
-
-MAX_IDENTIFIER_CHARACTERS: Final = 8_192
-"""Limit of a URI or a name. Rows with a longer one are left out."""
-
-_KINDS_OFFERED: Final[dict[Listed, tuple[str, type[BaseModel]]]] = {
-    "resources": ("uri", Resource),
-    "resourceTemplates": ("uriTemplate", ResourceTemplate),
-    "prompts": ("name", Prompt),
-}
-_FIELDS: Final = {"uri", "uri_template", "name", "title", "description", "mime_type", "size", "arguments"}
-
-
-async def read_offered(
-    listed: Listed, read_page: PageReader, note: Callable[[str], None] = lambda text: None
-) -> list[dict[str, Json]]:
-    """All valid rows: `uri`, `uriTemplate`, `name`, `title`, `description`, `mimeType`, `size` and `arguments`.
-
-    A server that does not support the method has none. Raises UpstreamError: the first page failed. A later failure
-    only ends the listing.
-    """
-    rows: dict[str, dict[str, Json]] = {}
-    try:
-        async for page in pages(read_page, lambda text: note(f"{LISTING_METHODS[listed]}: {text}")):
-            found = page.get(listed)
-            for raw in found[:MAX_LISTED] if isinstance(found, list) else []:
-                identifier, row = _row(listed, raw)
-                if identifier and len(rows) < MAX_LISTED:
-                    rows.setdefault(identifier, row)
-    except UpstreamRefusedError as error:
-        if error.rpc_code != METHOD_NOT_FOUND:
-            raise
-    return [*rows.values()]
-
-
-def _row(listed: Listed, raw: Json) -> tuple[str, dict[str, Json]]:
-    """The identifier of a row, "" if it is invalid, and its known fields."""
-    key, kind = _KINDS_OFFERED[listed]
-    try:
-        read = kind.model_validate({"name": raw[key], **raw}, by_name=False)
-    except (ValidationError, TypeError, KeyError, IndexError):
-        return "", {}
-    row: dict[str, Json] = read.model_dump(mode="json", by_alias=True, exclude_none=True, include=_FIELDS)
-    if listed == "prompts":
-        row["arguments"] = [{"required": False, **each} for each in row.get("arguments", [])]
-    return (row[key] if len(row[key]) <= MAX_IDENTIFIER_CHARACTERS else ""), row

@@ -21,10 +21,11 @@ from upstreams.errors import (
     UpstreamUnavailableError,
     UpstreamWithheldError,
 )
+from upstreams.offerings import LISTING_METHODS, Listed, read_offered
 from upstreams.questions import ServerRequestHandler
 from upstreams.session import Session
 from upstreams.supervisor import RECONNECT_WAIT_SECONDS, Supervisor
-from upstreams.tools import LISTING_METHODS, Listed, RecordedTool, ToolResult, read_offered
+from upstreams.tools import RecordedTool, ToolResult
 from upstreams.transports.wire import ProgressHandler
 
 T = TypeVar("T")

@@ -1,9 +1,9 @@
 """The credentials of requests to an upstream, and their renewal after a refusal."""
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from http import HTTPStatus
-from typing import Final, TypeAlias
+from typing import Final
 
 import anyio
 import httpx2
@@ -11,10 +11,8 @@ import httpx2
 from manifests.portal_manifest import HttpUpstream
 from upstreams.errors import UpstreamRefusedError
 from upstreams.redaction import Redaction
+from upstreams.secret_sources import HeaderRenewal
 from upstreams.transports.challenge import challenge_of
-
-HeaderRenewal: TypeAlias = Callable[[], Awaitable[tuple[Mapping[str, str], Collection[str]] | None]]
-"""Resolves the secrets of configured headers again: returns the headers and the secrets, None on failure."""
 
 RENEWAL_PAUSE_SECONDS: Final = 60.0
 """The shortest time between two renewals, since a 401 makes the operator's commands run again."""
