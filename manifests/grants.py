@@ -235,6 +235,9 @@ class ToolRules(Section):
 NETWORK: Final = "network"
 """The name of `portal.fetch` as the end of a flow."""
 
+FETCH: Final = "portal.fetch"
+"""The function's name. No namespace can be called `portal`."""
+
 ANY: Final = "*"
 
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import Enum
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from manifests.json_value import Json
 from manifests.own_files import write_whole
 from manifests.portal_manifest import HttpUpstream, StdioUpstream
 from upstreams.errors import UpstreamAnswerError, UpstreamRefusedError, UpstreamTimeoutError
-from upstreams.health import Diagnostics
+from upstreams.health import Diagnostics, UpstreamState
 
 
 @dataclass(frozen=True)
@@ -181,13 +182,14 @@ async def read_listing(read_page: PageReader, diagnostics: Diagnostics) -> tuple
             if len(tools) >= MAX_LISTED:
                 note(f"tools/list: only the first {MAX_LISTED} tools are used")
                 return (*tools.values(),)
-            tool = _tool(raw, note)
+            tool = read_tool(raw, note)
             if tool is not None and tools.setdefault(tool.name, tool) is not tool:
                 note(f"tool {tool.name!r} is listed twice; the first one is used")
     return (*tools.values(),)
 
 
-def _tool(raw: Json, note: Callable[[str], None]) -> RecordedTool | None:
+def read_tool(raw: Json, note: Callable[[str], None]) -> RecordedTool | None:
+    """The tool in a row of a listing; None if it has no usable name. `note` is called with what is malformed."""
     name = raw.get("name") if isinstance(raw, dict) else None
     if not isinstance(raw, dict) or not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_LENGTH:
         shown = f"{name!r:.100}" if isinstance(raw, dict) else "it is not an object"
@@ -226,12 +228,34 @@ class UpstreamListing:
     instructions: str | None
 
 
+@dataclass(eq=False)
+class ListedUpstream:
+    """An upstream of which only a listing is known; `Supervisor` connects one."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        self.apply(UpstreamListing((), "", None))
+        self.state = UpstreamState("idle", "", datetime.now(UTC))
+
+    def apply(self, listing: UpstreamListing) -> None:
+        self.tools, self.server, self.instructions = listing.tools, listing.server, listing.instructions
+
+    @property
+    def retry_status(self) -> str:
+        """When the next attempt to connect is, if it is down; else empty."""
+        return ""
+
+    async def started(self) -> None:
+        """Wait until it is ready or has failed."""
+
+
 _LISTING: Final = TypeAdapter(UpstreamListing)
 
 
 class ListingStore:
-    """What the next portal should know of an upstream, on disk (mode 0600): the last listing of a lazy one, and
-    whether it needs the older handshake first.
+    """What the next portal should know of an upstream, on disk (mode 0600): its last listing, and whether it needs the
+    older handshake first.
 
     It is keyed by the upstream's section in the manifest: `written` is that section with unresolved references; without
     it the command or URL is the key. An unreadable file counts as missing.
@@ -246,16 +270,21 @@ class ListingStore:
         written: Json = None,
     ) -> None:
         identity = [spec.url] if isinstance(spec, HttpUpstream) else [spec.command, list(spec.args), spec.cwd]
-        text = json.dumps([name, str(working_folder.resolve()), written or identity], sort_keys=True)
-        fingerprint = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        place = [name, str(working_folder.resolve())]
         self._name = name
-        self.file = folder / f"{fingerprint}.json"
+        self.file = folder / f"{_fingerprint([*place, written or identity])}.json"
+        self._any = folder / f"{_fingerprint(place)}.listed"
 
     async def load(self) -> UpstreamListing | None:
         return await anyio.to_thread.run_sync(self._load)
 
     async def save(self, listing: UpstreamListing) -> None:
         await anyio.to_thread.run_sync(self._write, self.file, partial(_LISTING.dump_json, listing))
+        await anyio.to_thread.run_sync(self._write, self._any, bytes)
+
+    async def was_listed(self) -> bool:
+        """Whether the upstream was ever listed here, whatever its section said then."""
+        return await anyio.Path(self._any).exists()
 
     async def needs_handshake_first(self) -> bool:
         """Whether the probe of 2026-07-28 cost an earlier start much. Updated servers know the older handshake, too."""
@@ -277,3 +306,7 @@ class ListingStore:
             write_whole(file, dump(), is_lasting=False)
         except (OSError, ValueError) as error:
             log.warning("listing_not_kept", upstream=self._name, reason=str(error))
+
+
+def _fingerprint(key: Json) -> str:
+    return hashlib.sha256(json.dumps(key, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()

@@ -23,7 +23,7 @@ import structlog
 from mcp_types import INVALID_PARAMS
 
 from manifests.decision import decide_fetch
-from manifests.grants import NETWORK
+from manifests.grants import FETCH, NETWORK
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from portal.base.errors import UnreachableError
@@ -48,7 +48,7 @@ from portal.records.ledger import CallState, Entry, Ledger, RepairNotes, plain_n
 from portal.records.telemetry import instruments
 from portal.records.telemetry.telemetry import NO_TELEMETRY, Telemetry
 from sandbox_runtime.call_port import CallError, Outcome, ToolCall
-from sandbox_runtime.grants.fetch import FETCH, Fetcher, FetchError
+from sandbox_runtime.grants.fetch import Fetcher, FetchError
 from upstreams.errors import (
     UpstreamError,
     UpstreamFaultError,

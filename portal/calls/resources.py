@@ -24,7 +24,7 @@ from portal.records.audit.audit import RunAudit
 from portal.records.ledger import CallState, Entry
 from sandbox_runtime.call_port import CallError
 from upstreams.errors import UpstreamAnswerError, UpstreamError
-from upstreams.offerings import MAX_IDENTIFIER_CHARACTERS, Listed
+from upstreams.upstream import MAX_IDENTIFIER_CHARACTERS, Listed
 
 RESOURCES: Final = "portal.resources"
 READ_RESOURCE: Final = "portal.read_resource"

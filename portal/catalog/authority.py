@@ -7,7 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from manifests.decision import Decision, decide, decide_arguments, decide_fetch, decide_flow
 from manifests.errors import KeyPath
@@ -23,9 +23,11 @@ from portal.records.audit.audit import NO_RUN_AUDIT, RunAudit, unrecorded
 from portal.records.audit.stored import Batch
 from portal.records.ledger import Entry
 from sandbox_runtime.call_port import CallError
-from sandbox_runtime.grants.run_grants import OpenGrants
 from upstreams.errors import UpstreamWithheldError
 from upstreams.tools import RecordedTool
+
+if TYPE_CHECKING:  # it fetches, and who only asks what is granted needs no HTTP client
+    from sandbox_runtime.grants.run_grants import OpenGrants
 
 MAX_NAMES = 20
 """Hosts and environment variables that are listed; more are counted."""
@@ -116,16 +118,18 @@ class Authority:
     what is revoked is refused at the next call. What works in a thread uses a copy.
     """
 
-    def __init__(self, manifest: Manifest, rates: CallRates, grants: OpenGrants) -> None:
+    def __init__(self, manifest: Manifest, rates: CallRates, grants: "OpenGrants | None" = None) -> None:
         self.rates = rates
         self.grants = grants
-        """What a script that begins now gets. Those that are running keep their files, network and environment."""
+        """What a script that begins now gets. Those that are running keep their files, network and environment.
+        None: no script runs."""
         self.replace(manifest)
 
     def replace(self, manifest: Manifest) -> None:
         """Decide and grant by this manifest from now on."""
         self.manifest, self.since = manifest, time.monotonic()
-        self.grants = self.grants.narrowed(manifest.portal.capabilities, manifest.where)
+        if self.grants is not None:
+            self.grants = self.grants.narrowed(manifest.portal.capabilities, manifest.where)
         self.pins = Pins(manifest.lock)
         # A name equals the same name with another former one, which rules match, too. So that is a part of the key.
         self._decide = lru_cache(MAX_REMEMBERED)(lambda former, **named: decide(manifest, **named))

@@ -178,6 +178,7 @@ class Execution:
             notices.append(NO_UPSTREAMS)
         channel.stage("waiting for a sandbox process")
         sandbox = await self.sandbox()
+        assert self.authority.grants is not None, "scripts run"
         try:
             async with self.sessions.use(sandbox, request.session, caller) as session:
                 history = (

@@ -46,9 +46,6 @@ from sandbox_runtime.result import limit_text
 IsPortal: TypeAlias = Callable[[int], bool]
 """Whether a portal listens on a port of this machine. It may block."""
 
-FETCH = "portal.fetch"
-"""The function's name. No namespace can be called `portal`."""
-
 FetchState: TypeAlias = Literal["not_started", "done", "failed", "refused", "unknown"]
 """The states of the ledger: `refused` was not sent, `unknown` was sent and may have had its effect."""
 

@@ -9,10 +9,10 @@ from ipaddress import ip_address
 from typing import Any, TypeAlias
 
 from manifests.constraints import Address
-from manifests.grants import NetworkGrant
+from manifests.grants import FETCH, NetworkGrant
 from manifests.json_value import Json
 from sandbox_runtime.call_port import CallPort, Outcome, ToolCall
-from sandbox_runtime.grants.fetch import FETCH, Fetcher, FetchError, Network
+from sandbox_runtime.grants.fetch import Fetcher, FetchError, Network
 from sandbox_runtime.result import RunResult
 from tests.sandbox_runtime.running import Runner, where
 

@@ -6,7 +6,7 @@ import pytest
 
 from manifests.json_value import Json
 from upstreams.errors import UpstreamAnswerError, UpstreamRefusedError, UpstreamTimeoutError
-from upstreams.offerings import Listed, read_offered
+from upstreams.upstream import Listed, read_offered
 
 pytestmark = pytest.mark.anyio
 
