@@ -77,4 +77,6 @@ def _is_accepted(manifest: Manifest, upstreams: Sequence[ListedUpstream], tool: 
         for each in listed_tools(upstream)
         if not tool or tool in manifest.rules.names(upstream.name, each.tool, each.function).current
     ]
-    return bool(meant) and not any(name in pins.quarantined(each.name, each.tools) for each, name in meant)
+    if tool and not meant:
+        return False
+    return not any(name in pins.quarantined(each.name, each.tools) for each, name in meant)

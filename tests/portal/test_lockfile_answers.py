@@ -24,6 +24,7 @@ QUESTIONS = (
     "search",
     "search read --full --upstream up",
     "search b_c --json",
+    "search x --upstream other",
     "explain b_c --json",
     'explain up.read_file --arguments {"path":5}',
     "explain up.wipe --profile none",
