@@ -20,12 +20,13 @@ from upstreams.errors import UpstreamUnavailableError
 from upstreams.health import Diagnostics
 from upstreams.people import IDLE_SECONDS, PORTAL, Headers, LoginsOf, PeoplesUpstreams, Person
 from upstreams.redaction import Redaction, secrets_of
+from upstreams.secret_sources import HeaderRenewal
 from upstreams.session import WireOpener
 from upstreams.supervisor import MAX_CONNECTING, RequestObserver
 from upstreams.tools import ListingStore
 from upstreams.transports.child_process import ChildCommand
 from upstreams.transports.http import open_http_wire
-from upstreams.transports.http_credentials import HeaderRenewal, HttpCredentials
+from upstreams.transports.http_credentials import HttpCredentials
 from upstreams.transports.stdio import open_stdio_wire
 from upstreams.transports.wire import Wire
 from upstreams.upstream import Upstream

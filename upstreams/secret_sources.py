@@ -6,12 +6,12 @@ import shlex
 import signal
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import anyio.to_thread
 import structlog
@@ -24,10 +24,12 @@ from manifests.loader import MAX_PROGRAM_BYTES
 from manifests.manifest import Manifest
 from manifests.own_files import read_capped
 from manifests.references import SecretError, SecretReference, Template
-from upstreams.transports.http_credentials import HeaderRenewal
 
 if TYPE_CHECKING:
     from keyring.backend import KeyringBackend
+
+HeaderRenewal: TypeAlias = Callable[[], Awaitable[tuple[Mapping[str, str], Collection[str]] | None]]
+"""Resolves the secrets of configured headers again: returns the headers and the secrets, None on failure."""
 
 SECRET_SECONDS: Final = 30.0
 """Time limit for a command, and for the keyring, which may ask its owner."""

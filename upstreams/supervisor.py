@@ -27,7 +27,7 @@ from upstreams.health import CircuitBreaker, Diagnostics, Status, UpstreamState
 from upstreams.questions import ServerRequestRouter
 from upstreams.redaction import Redaction
 from upstreams.session import HandshakeFirstError, HandshakeUnansweredError, Session, WireOpener, open_session
-from upstreams.tools import ListingStore, UpstreamListing
+from upstreams.tools import ListedUpstream, ListingStore, UpstreamListing
 
 log = structlog.get_logger()
 
@@ -62,17 +62,16 @@ RequestObserver: TypeAlias = Callable[
 
 
 @dataclass(eq=False)
-class Supervisor:
+class Supervisor(ListedUpstream):
     """Connects and reconnects: `run` does so in its own task, and calls use the current session."""
 
-    name: str
     spec: UpstreamSection
     open_wire: WireOpener
     redact: Redaction
     on_change: Callable[[Any], None]
     """Called with the upstream after its state or its tools changed."""
     listings: ListingStore | None = None
-    """What the last portal knew of it."""
+    """What the last portal knew of it. A lazy one starts with that."""
     connecting: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(MAX_CONNECTING))
     """Bounds how many upstreams connect at once."""
     on_offering_change: Callable[[], None] = lambda: None
@@ -109,15 +108,14 @@ class Supervisor:
     def __post_init__(self) -> None:
         if isinstance(self.spec, StdioUpstream):
             self.idle_stop_seconds = self.spec.idle_stop_seconds
-        self._apply(UpstreamListing((), "", None))
-        self._store = self.listings if self.spec.start == "lazy" else None
+        super().__post_init__()
         self._circuit = CircuitBreaker(anyio.current_time)
         self.state = UpstreamState("starting", "", datetime.now(UTC))
         self._diagnostics = Diagnostics(self.redact)
 
     def replace(self, former: "Supervisor", reason: str) -> None:
         """Take over from the other one: its calls that were not sent, and its listing until it has its own."""
-        self._apply(UpstreamListing(former.tools, former.server, former.instructions))
+        self.apply(UpstreamListing(former.tools, former.server, former.instructions))
         former._successor = self
         former.remove(reason)
 
@@ -129,7 +127,6 @@ class Supervisor:
 
     @property
     def retry_status(self) -> str:
-        """When the next attempt to connect is, if it is down; else empty."""
         if self.state.status != "down":
             return ""
         now = anyio.current_time()
@@ -242,9 +239,10 @@ class Supervisor:
             async with anyio.create_task_group() as connections:
                 connections.start_soon(self._end_when_removed, connections.cancel_scope)
                 self._handshake_first = bool(self.listings and await self.listings.needs_handshake_first())
-                known = await self._store.load() if self._store else None
+                listings = self.listings if self.spec.start == "lazy" else None
+                known = await listings.load() if listings else None
                 if known is not None:
-                    self._apply(known)
+                    self.apply(known)
                     await self._wait_until_wanted()
                 while True:
                     await self._wait_to_reconnect(await connections.start(self._connect))
@@ -311,12 +309,9 @@ class Supervisor:
 
     async def _update_listing(self, session: Session) -> None:
         listing = UpstreamListing(session.tools, self.redact.start(session.server), session.instructions)
-        self._apply(listing)
-        if self._store is not None:
-            await self._store.save(listing)
-
-    def _apply(self, listing: UpstreamListing) -> None:
-        self.tools, self.server, self.instructions = listing.tools, listing.server, listing.instructions
+        self.apply(listing)
+        if self.listings is not None:
+            await self.listings.save(listing)
 
     async def _wait_to_reconnect(self, ending: "_Ending") -> None:
         """Wait until the next connection should be opened."""

@@ -1,25 +1,25 @@
-"""Lenient, paginated reading of an upstream's tools, resources and prompts, and of tool results."""
+"""Lenient, paginated reading of an upstream's tools, and of their results."""
 
 import hashlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import Enum
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 import anyio.to_thread
 import structlog
-from mcp_types import METHOD_NOT_FOUND, Prompt, Resource, ResourceTemplate
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from manifests.json_value import Json
 from manifests.own_files import write_whole
 from manifests.portal_manifest import HttpUpstream, StdioUpstream
 from upstreams.errors import UpstreamAnswerError, UpstreamRefusedError, UpstreamTimeoutError
-from upstreams.health import Diagnostics
+from upstreams.health import Diagnostics, UpstreamState
 
 
 @dataclass(frozen=True)
@@ -182,13 +182,14 @@ async def read_listing(read_page: PageReader, diagnostics: Diagnostics) -> tuple
             if len(tools) >= MAX_LISTED:
                 note(f"tools/list: only the first {MAX_LISTED} tools are used")
                 return (*tools.values(),)
-            tool = _tool(raw, note)
+            tool = read_tool(raw, note)
             if tool is not None and tools.setdefault(tool.name, tool) is not tool:
                 note(f"tool {tool.name!r} is listed twice; the first one is used")
     return (*tools.values(),)
 
 
-def _tool(raw: Json, note: Callable[[str], None]) -> RecordedTool | None:
+def read_tool(raw: Json, note: Callable[[str], None]) -> RecordedTool | None:
+    """The tool in a row of a listing; None if it has no usable name. `note` is called with what is malformed."""
     name = raw.get("name") if isinstance(raw, dict) else None
     if not isinstance(raw, dict) or not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_LENGTH:
         shown = f"{name!r:.100}" if isinstance(raw, dict) else "it is not an object"
@@ -227,12 +228,34 @@ class UpstreamListing:
     instructions: str | None
 
 
+@dataclass(eq=False)
+class ListedUpstream:
+    """An upstream of which only a listing is known; `Supervisor` connects one."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        self.apply(UpstreamListing((), "", None))
+        self.state = UpstreamState("idle", "", datetime.now(UTC))
+
+    def apply(self, listing: UpstreamListing) -> None:
+        self.tools, self.server, self.instructions = listing.tools, listing.server, listing.instructions
+
+    @property
+    def retry_status(self) -> str:
+        """When the next attempt to connect is, if it is down; else empty."""
+        return ""
+
+    async def started(self) -> None:
+        """Wait until it is ready or has failed."""
+
+
 _LISTING: Final = TypeAdapter(UpstreamListing)
 
 
 class ListingStore:
-    """What the next portal should know of an upstream, on disk (mode 0600): the last listing of a lazy one, and
-    whether it needs the older handshake first.
+    """What the next portal should know of an upstream, on disk (mode 0600): its last listing, and whether it needs the
+    older handshake first.
 
     It is keyed by the upstream's section in the manifest: `written` is that section with unresolved references; without
     it the command or URL is the key. An unreadable file counts as missing.
@@ -247,16 +270,21 @@ class ListingStore:
         written: Json = None,
     ) -> None:
         identity = [spec.url] if isinstance(spec, HttpUpstream) else [spec.command, list(spec.args), spec.cwd]
-        text = json.dumps([name, str(working_folder.resolve()), written or identity], sort_keys=True)
-        fingerprint = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        place = [name, str(working_folder.resolve())]
         self._name = name
-        self.file = folder / f"{fingerprint}.json"
+        self.file = folder / f"{_fingerprint([*place, written or identity])}.json"
+        self._any = folder / f"{_fingerprint(place)}.listed"
 
     async def load(self) -> UpstreamListing | None:
         return await anyio.to_thread.run_sync(self._load)
 
     async def save(self, listing: UpstreamListing) -> None:
         await anyio.to_thread.run_sync(self._write, self.file, partial(_LISTING.dump_json, listing))
+        await anyio.to_thread.run_sync(self._write, self._any, bytes)
+
+    async def was_listed(self) -> bool:
+        """Whether the upstream was ever listed here, whatever its section said then."""
+        return await anyio.Path(self._any).exists()
 
     async def needs_handshake_first(self) -> bool:
         """Whether the probe of 2026-07-28 cost an earlier start much. Updated servers know the older handshake, too."""
@@ -280,55 +308,5 @@ class ListingStore:
             log.warning("listing_not_kept", upstream=self._name, reason=str(error))
 
 
-Listed: TypeAlias = Literal["resources", "resourceTemplates", "prompts"]
-
-LISTING_METHODS: Final[dict[Listed, str]] = {
-    "resources": "resources/list",
-    "resourceTemplates": "resources/templates/list",
-    "prompts": "prompts/list",
-}
-
-MAX_IDENTIFIER_CHARACTERS: Final = 8_192
-"""Limit of a URI or a name. Rows with a longer one are left out."""
-
-_KINDS_OFFERED: Final[dict[Listed, tuple[str, type[BaseModel]]]] = {
-    "resources": ("uri", Resource),
-    "resourceTemplates": ("uriTemplate", ResourceTemplate),
-    "prompts": ("name", Prompt),
-}
-_FIELDS: Final = {"uri", "uri_template", "name", "title", "description", "mime_type", "size", "arguments"}
-
-
-async def read_offered(
-    listed: Listed, read_page: PageReader, note: Callable[[str], None] = lambda text: None
-) -> list[dict[str, Json]]:
-    """All valid rows: `uri`, `uriTemplate`, `name`, `title`, `description`, `mimeType`, `size` and `arguments`.
-
-    A server that does not support the method has none. Raises UpstreamError: the first page failed. A later failure
-    only ends the listing.
-    """
-    rows: dict[str, dict[str, Json]] = {}
-    try:
-        async for page in pages(read_page, lambda text: note(f"{LISTING_METHODS[listed]}: {text}")):
-            found = page.get(listed)
-            for raw in found[:MAX_LISTED] if isinstance(found, list) else []:
-                identifier, row = _row(listed, raw)
-                if identifier and len(rows) < MAX_LISTED:
-                    rows.setdefault(identifier, row)
-    except UpstreamRefusedError as error:
-        if error.rpc_code != METHOD_NOT_FOUND:
-            raise
-    return [*rows.values()]
-
-
-def _row(listed: Listed, raw: Json) -> tuple[str, dict[str, Json]]:
-    """The identifier of a row, "" if it is invalid, and its known fields."""
-    key, kind = _KINDS_OFFERED[listed]
-    try:
-        read = kind.model_validate({"name": raw[key], **raw}, by_name=False)
-    except (ValidationError, TypeError, KeyError, IndexError):
-        return "", {}
-    row: dict[str, Json] = read.model_dump(mode="json", by_alias=True, exclude_none=True, include=_FIELDS)
-    if listed == "prompts":
-        row["arguments"] = [{"required": False, **each} for each in row.get("arguments", [])]
-    return (row[key] if len(row[key]) <= MAX_IDENTIFIER_CHARACTERS else ""), row
+def _fingerprint(key: Json) -> str:
+    return hashlib.sha256(json.dumps(key, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()

@@ -21,7 +21,7 @@ from portal.app.running import is_portal_port
 from portal.base.errors import TelemetryError
 from portal.calls.fetch import Fetchers
 from portal.identity.accounts import Accounts, PersonLogins
-from portal.library.observed import Observations, Shapes, ShapeStore, open_observations
+from portal.library.observed import Observations, Shapes, open_observations, shape_store
 from portal.middleware import load_middleware
 from portal.records.audit.audit import open_audit
 from portal.records.store.places import (
@@ -286,14 +286,11 @@ async def _open_workspace(
 
 @asynccontextmanager
 async def _open_observations(manifest: Manifest, shared: RunStore | None) -> AsyncIterator[Observations]:
-    settings = manifest.portal.server
-    if not settings.observe_results:
+    shapes: Shapes | None = shape_store(manifest)
+    if shapes is None:
         yield Observations(None)
         return
-    own = settings.observed_folder
-    folder = manifest.folder / own if own else state_folder(os.environ) / "observed"
-    shapes: Shapes = ShapeStore(folder, str(manifest.folder.resolve()))
-    if shared is not None and own is None:
+    if shared is not None and manifest.portal.server.observed_folder is None:
         shapes = SharedShapes(shared)
     async with open_observations(shapes) as observations:
         yield observations

@@ -25,7 +25,7 @@ from portal.records.audit.audit import RunAudit
 from portal.records.ledger import CallState, Entry
 from sandbox_runtime.call_port import CallError
 from upstreams.errors import UpstreamAnswerError, UpstreamError
-from upstreams.tools import MAX_IDENTIFIER_CHARACTERS, Listed
+from upstreams.upstream import MAX_IDENTIFIER_CHARACTERS, Listed
 
 Kinds: TypeAlias = Mapping[str, Listed]
 """Kinds of listings, by the portal's names."""

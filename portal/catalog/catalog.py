@@ -1,6 +1,6 @@
 """Builds snapshots from the tools of all upstreams: applies the rules, compiles the library, indexes it for search."""
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from copy import copy
 from dataclasses import dataclass, replace
@@ -24,12 +24,10 @@ from portal.catalog.methods import LISTED
 from portal.catalog.snapshot import Snapshot
 from portal.library.library import PORTAL, Library, LibrarySource, portal_functions, write_stubs
 from portal.library.observed import Observations, Observed, schema_of
-from upstreams.fleet import Fleet
-from upstreams.tools import RecordedTool
-from upstreams.upstream import Upstream
+from upstreams.tools import ListedUpstream, RecordedTool
 
 
-def listed_tools(upstream: Upstream) -> list[ListedTool]:
+def listed_tools(upstream: ListedUpstream) -> list[ListedTool]:
     """The tools that the upstream lists now, granted or not, and the methods for resources and prompts."""
     names, found = function_names([tool.name for tool in upstream.tools]), [*LISTED]
     for tool in upstream.tools:
@@ -39,7 +37,7 @@ def listed_tools(upstream: Upstream) -> list[ListedTool]:
     return found
 
 
-def decided_tools(authority: Authority, upstream: Upstream) -> Iterator[tuple[ListedTool, Decision]]:
+def decided_tools(authority: Authority, upstream: ListedUpstream) -> Iterator[tuple[ListedTool, Decision]]:
     """The tools that the upstream lists now, each with the decision about it."""
     for each in listed_tools(upstream)[len(LISTED) :]:
         about = authority.about_listed(upstream.name, upstream.tools, each.tool, each.function, each.hints)
@@ -60,14 +58,16 @@ class CatalogEntry:
     source: LibrarySource | None
     denied: Mapping[str, Decision]
 
-    def is_of(self, authority: Authority, upstream: Upstream, observed: Mapping[str, Observed]) -> bool:
+    def is_of(self, authority: Authority, upstream: ListedUpstream, observed: Mapping[str, Observed]) -> bool:
         """Whether the entry is up to date: manifest, listing and observed results have not changed."""
         is_same = self.manifest is authority.manifest and self.tools is upstream.tools
         is_same = is_same and self.summary == authority.pins.summary(upstream)
         return is_same and self.observed == observed
 
 
-def make_entry(authority: Authority, upstream: Upstream, observed: Mapping[str, Observed]) -> CatalogEntry:
+def make_entry(
+    authority: Authority, upstream: ListedUpstream, observed: Mapping[str, Observed]
+) -> CatalogEntry:
     manifest, namespace = authority.manifest, namespace_of(upstream.name)
     tools, summary = upstream.tools, authority.pins.summary(upstream)
     # Use all tools, so that no name depends on what is granted.
@@ -116,7 +116,7 @@ class Catalog:
     """
 
     def __init__(
-        self, authority: Authority, stubs: Path, checker: Checker | None, observations: Observations
+        self, authority: Authority, stubs: Path | None, checker: Checker | None, observations: Observations
     ) -> None:
         self._authority = authority
         self._stubs = stubs
@@ -136,7 +136,7 @@ class Catalog:
         self._noted += 1
         self._changed.set()
 
-    async def keep(self, fleet: Fleet) -> None:
+    async def keep(self, fleet: Iterable[ListedUpstream]) -> None:
         """Rebuild the snapshot after each change, until cancelled."""
         while True:
             await self._changed.wait()
@@ -169,7 +169,7 @@ class Catalog:
         async with self._readers:
             yield self.snapshot
 
-    async def _rebuild(self, fleet: Fleet) -> None:
+    async def _rebuild(self, fleet: Iterable[ListedUpstream]) -> None:
         former, upstreams, authority = self.snapshot, list(fleet), copy(self._authority)
         await self._observations.load(upstream.name for upstream in upstreams)
         observed = {upstream.name: self._observations.of(upstream.name) for upstream in upstreams}
@@ -188,7 +188,7 @@ class Catalog:
         self,
         authority: Authority,
         former: Snapshot,
-        upstreams: list[Upstream],
+        upstreams: list[ListedUpstream],
         observed: Mapping[str, Mapping[str, Observed]],
     ) -> Snapshot:
         # Import in this thread: numpy takes a third of a second to import, and no client should wait for it.
@@ -222,13 +222,13 @@ class Catalog:
     def _written(self, library: Library) -> frozenset[Path] | None:
         """The stub files that changed; None if they could not be written."""
         try:
-            return write_stubs(library, self._stubs)
+            return write_stubs(library, self._stubs) if self._stubs else frozenset()
         except OSError as error:
             log.error("stubs_not_written", reason=error.strerror)
             return None
 
 
-def describe_state(upstream: Upstream, max_detail_characters: int | None = None) -> str:
+def describe_state(upstream: ListedUpstream, max_detail_characters: int | None = None) -> str:
     """The state of an upstream, since when, and why, as scripts and models may read it."""
     state = upstream.state
     since = state.since.strftime("%H:%M:%S")

@@ -3,11 +3,12 @@
 import difflib
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+import anyio
 import anyio.to_thread
 
 from manifests.json_value import Json
@@ -24,8 +25,7 @@ from portal.catalog.snapshot import MAX_NAME_CHARACTERS, Snapshot
 from portal.library.function import Function
 from portal.library.library import PORTAL
 from portal.library.schema import MAX_DEPTH
-from upstreams.fleet import Fleet
-from upstreams.upstream import Upstream
+from upstreams.tools import ListedUpstream
 
 if TYPE_CHECKING:
     from portal.catalog.search.index import SearchHits
@@ -187,7 +187,7 @@ class DocsSearch:
 
     authority: Authority
     catalog: Catalog
-    fleet: Fleet
+    fleet: Iterable[ListedUpstream]
     waiting: Sequence[str] = ()
     """Files whose change waits for the operator."""
 
@@ -197,10 +197,11 @@ class DocsSearch:
 
     async def answer(self, request: DocsSearchRequest) -> DocsSearchAnswer:
         """Search after the upstreams have started, or after `server.start_seconds`."""
-        key = self._key(request.upstream)
         # A slow upstream delays only the first searches.
         left_seconds = self.authority.since + self.manifest.portal.server.start_seconds - time.monotonic()
-        await self.fleet.settled(max(0.0, left_seconds), None if key is None else {key})
+        with anyio.move_on_after(left_seconds):
+            for upstream in self.searched(request.upstream):
+                await upstream.started()
         found = self.find(await self.catalog.fresh(), request)
         rows = len(found.functions) + len(found.namespaces or ()) + _ROWS_OF_FULL * found.full
         if rows > _FEW_ROWS and not is_loaded():
@@ -220,7 +221,7 @@ class DocsSearch:
         functions = [each for each in hits.functions if each not in strange][: request.limit]
         total, exact = hits.total - len(strange), hits.exact
         notices = [*self._state_notices(query, key, hits, most), *self._upstream_notices(key)]
-        if len(self.fleet):
+        if [*self.fleet]:
             notices += _absence_notices(snapshot, query, functions)
         if exact and not query.isalpha():
             # A single plain word may be a function's name or a search, so other matches are kept, briefly.
@@ -237,7 +238,7 @@ class DocsSearch:
         size, every = snapshot.index.search("", 1, PORTAL).total, len(snapshot.library.functions)
         return Found((), every, 0, notices, self._namespaces(snapshot), size)
 
-    def searched(self, upstream: str | None) -> list[Upstream]:
+    def searched(self, upstream: str | None) -> list[ListedUpstream]:
         """The upstreams that a search covers: the one with this name or namespace, or all."""
         key = self._key(upstream)
         return [each for each in self.fleet if key in (None, each.name)]

@@ -10,7 +10,6 @@ from typing import Final
 
 from manifests.decision import Decision, unmatched_rules
 from manifests.errors import ManifestError, Problem
-from manifests.grants import Hints
 from manifests.json_value import Json
 from manifests.loader import DEFAULT_FILE
 from manifests.manifest import Manifest, narrowed
@@ -24,7 +23,7 @@ from portal.base.plain_text import MARK
 from portal.base.requests import ExecuteCode
 from portal.catalog.authority import grant_lines
 from portal.catalog.catalog import decided_tools, listed_tools
-from portal.cli.terminal import Terminal, counted, unknown_name, upstreams_tried
+from portal.cli.terminal import Terminal, counted, declared, unknown_name, upstreams_tried
 from portal.identity.sign_in import Provider
 from portal.library.pinning import QUARANTINED, pins_of, suspicions
 from portal.server.portal import Portal
@@ -119,13 +118,6 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     if findings.errors:
         return 1
     return WARNED if findings.warnings and options.strict else 0
-
-
-def declared(hints: Hints) -> str:
-    """The annotations of a tool in one word."""
-    if hints.destructive:
-        return "destroys"
-    return "reads" if hints.readonly else "nothing" if hints.is_silent else "writes"
 
 
 async def _check_sandbox(portal: Portal, findings: Findings) -> None:

@@ -7,17 +7,17 @@ from dataclasses import replace
 from manifests.decision import Decision, decide_arguments, decide_fetch
 from manifests.grants import FETCH, NETWORK
 from manifests.json_value import Json
-from manifests.manifest import Manifest
+from manifests.manifest import Manifest, narrowed
 from manifests.names import identifier
-from portal.app.composition import open_portal
 from portal.base.errors import NO_UPSTREAMS
 from portal.catalog.catalog import decided_tools
+from portal.catalog.docs_search import DocsSearch
 from portal.catalog.methods import HINTS as READING_HINTS
 from portal.catalog.methods import METHODS
-from portal.cli.terminal import Terminal, upstreams_tried
+from portal.cli.locked import opened_search
+from portal.cli.terminal import Terminal
 from portal.library.arguments import ArgumentError, normalize_arguments
-from portal.server.portal import Portal
-from upstreams.upstream import Upstream
+from upstreams.tools import ListedUpstream
 
 NOTHING_KNOWN = 2
 """The exit status if no known tool has the name. 0: all are granted; 1: at least one is refused."""
@@ -25,22 +25,23 @@ NOTHING_KNOWN = 2
 
 async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Find the tools that the name may mean, and print the decision about each."""
-    async with open_portal(manifest, terminal.note, runs_scripts=False, profile=options.profile) as portal:
-        if options.name == FETCH and FETCH.partition(".")[0] not in manifest.portal.upstreams:
-            explanations = [
-                _explanation(portal.manifest, FETCH, FETCH, NETWORK, decide_fetch(portal.manifest))
-            ]
-        else:
-            upstreams = [each for each in portal.fleet if _behind(options.name, manifest, each.name)]
-            upstreams = upstreams or [*portal.fleet]
-            await upstreams_tried(portal.fleet, terminal, [each.name for each in upstreams])
-            await portal.catalog.fresh()
+    if options.name == FETCH and FETCH.partition(".")[0] not in manifest.portal.upstreams:
+        own = narrowed(manifest, options.profile) if options.profile else manifest
+        explanations = [_explanation(own, FETCH, FETCH, NETWORK, decide_fetch(own))]
+    else:
+        names = [each for each in manifest.portal.upstreams if _behind(options.name, manifest, each)]
+        names = names or [*manifest.portal.upstreams]
+        async with opened_search(manifest, names, options, terminal, options.name) as portal:
+            upstreams = [each for each in portal.fleet if each.name in names]
+            if options.arguments is not None:
+                await portal.catalog.fresh()
             explanations = [
                 each
                 for upstream in upstreams
                 for each in _explanations(portal, upstream, options.name, options.arguments)
             ]
             if not explanations:
+                await portal.catalog.fresh()
                 terminal.error(_not_found(portal, options.name, upstreams))
                 return NOTHING_KNOWN
     if options.json:
@@ -59,7 +60,7 @@ def _behind(name: str, manifest: Manifest, upstream: str) -> str:
 
 
 def _explanations(
-    portal: Portal, upstream: Upstream, name: str, arguments: dict[str, Json] | None
+    portal: DocsSearch, upstream: ListedUpstream, name: str, arguments: dict[str, Json] | None
 ) -> Iterator[dict[str, Json]]:
     """Explain each tool of the upstream that the name may mean, and a method for resources or prompts."""
     manifest, authority = portal.manifest, portal.authority
@@ -83,7 +84,7 @@ def _explanations(
 
 
 def _of_call(
-    portal: Portal, qualified: str, tool: Decision, arguments: dict[str, Json], repairs: list[str]
+    portal: DocsSearch, qualified: str, tool: Decision, arguments: dict[str, Json], repairs: list[str]
 ) -> Decision:
     """Decide about the call. Adds the repairs of its arguments to `repairs`."""
     manifest, function = portal.manifest, portal.catalog.snapshot.library.functions[qualified]
@@ -152,7 +153,7 @@ def _flows(manifest: Manifest, upstream: str) -> Iterator[dict[str, Json]]:
             yield {"from": list(rule.from_), "not_to": list(rule.not_to), "where": manifest.where(*keys)}
 
 
-def _not_found(portal: Portal, name: str, upstreams: list[Upstream]) -> str:
+def _not_found(portal: DocsSearch, name: str, upstreams: list[ListedUpstream]) -> str:
     if not upstreams:
         return f"no tool is called {name!r}: {NO_UPSTREAMS}"
     silent = [f"upstream {each.name!r} is {each.state}" for each in upstreams if not each.tools]

@@ -4,9 +4,9 @@ from argparse import Namespace
 from collections.abc import Set
 
 from manifests.manifest import Manifest
-from portal.app.composition import open_portal
 from portal.base.errors import NO_UPSTREAMS, SMALLEST_MANIFEST
 from portal.base.requests import RequestError, docs_search_request
+from portal.cli.locked import opened_search
 from portal.cli.terminal import Terminal, counted, unknown_name, upstreams_tried
 from portal.library.library import PORTAL, ForeignFileError, Library, write_stubs
 
@@ -28,21 +28,22 @@ async def search(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
     except RequestError as error:
         terminal.error(str(error))
         return 2
-    async with open_portal(manifest, terminal.note, runs_scripts=False, profile=options.profile) as portal:
-        searched = portal.docs_search.searched(request.upstream)
-        await upstreams_tried(portal.fleet, terminal, [upstream.name for upstream in searched])
-        answer = await portal.docs_search.answer(request)
+    names = [name for name, space in manifest.namespaces.items() if request.upstream in (None, name, space)]
+    async with opened_search(manifest, names, options, terminal) as docs_search:
+        answer = await docs_search.answer(request)
     if not manifest.portal.upstreams:
         terminal.note(SMALLEST_MANIFEST)
     if options.json:
         terminal.json(answer.structured)
     else:
         terminal.result(answer.text)
-    return 0 if searched or request.upstream in (None, PORTAL) else 1
+    return 0 if names or request.upstream in (None, PORTAL) else 1
 
 
 async def stubs(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Print the stubs of one namespace or all, or write them as a package. Waits for their upstreams."""
+    from portal.app.composition import open_portal
+
     # A package always has all namespaces.
     is_of_all = options.namespace is None or options.out is not None
     names = {name for name, space in manifest.namespaces.items() if is_of_all or space == options.namespace}

@@ -9,10 +9,8 @@ from manifests.grants import Hints
 from manifests.manifest import Manifest
 from manifests.own_files import Lock, lock_path
 from portal.app.accepted import portals_of, reload_hint
-from portal.app.composition import open_portal
 from portal.base.plain_text import first_sentence
-from portal.cli.check import declared
-from portal.cli.terminal import Terminal, upstreams_tried
+from portal.cli.terminal import Terminal, declared, upstreams_tried
 from portal.library.pinning import (
     Difference,
     Suspicion,
@@ -40,6 +38,9 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
         terminal.error("`lock` needs a manifest: write portal.yaml, or pass --config FILE")
         return REFUSED
     path, before = lock_path(manifest.path), {} if manifest.lock is None else manifest.lock.pins
+    # Imported here, because the SDK behind it takes half a second.
+    from portal.app.composition import open_portal
+
     async with open_portal(manifest, terminal.note, runs_scripts=False) as portal:
         portal.fleet.want_all()
         await upstreams_tried(portal.fleet, terminal)

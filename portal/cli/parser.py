@@ -143,6 +143,7 @@ def _search(commands: _Commands) -> None:
     command.add_argument("--full", action="store_true", help="show types and documentation too")
     command.add_argument("--upstream", metavar="NAME", help="search only this upstream")
     command.add_argument("--limit", type=int, default=5, metavar="N", help="1 to 50 functions, default 5")
+    command.add_argument("--live", action="store_true", help="ask the upstreams, not the lockfile")
     _json_option(command)
     _profile_option(command)
 
@@ -170,6 +171,7 @@ def _explain(commands: _Commands) -> None:
     command.add_argument("name", help="a tool or function: name, upstream.tool or namespace.function")
     text = "arguments to test against conditions"
     command.add_argument("--arguments", type=_json_object, metavar="JSON", help=text)
+    command.add_argument("--live", action="store_true", help="ask the upstreams, not the lockfile")
     _json_option(command)
     _profile_option(command)
 

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from manifests.grants import Hints
 from manifests.json_value import Json
 from manifests.loader import DEFAULT_FILE
 from manifests.manifest import Manifest
@@ -142,3 +143,10 @@ def shell_command(manifest: Manifest, *words: str) -> str:
 def counted(number: int, noun: str) -> str:
     """`1 error`, `2 errors`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def declared(hints: Hints) -> str:
+    """The annotations of a tool in one word."""
+    if hints.destructive:
+        return "destroys"
+    return "reads" if hints.readonly else "nothing" if hints.is_silent else "writes"

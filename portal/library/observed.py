@@ -7,6 +7,7 @@ keys count as data and the object becomes a map. That costs a stub some detail; 
 """
 
 import hashlib
+import os
 import re
 import time
 from collections import Counter, deque
@@ -27,7 +28,8 @@ from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from manifests.json_value import Json, SchemaError
-from manifests.own_files import is_private, write_whole
+from manifests.manifest import Manifest
+from manifests.own_files import is_private, state_folder, write_whole
 from portal.base.plain_text import one_line
 from portal.library.arguments import listing, nearest_error
 from portal.library.function import Function
@@ -339,6 +341,16 @@ class ShapeStore:
     def _file(self, upstream: str) -> Path:
         name = hashlib.sha256(f"{self.scope}\n{upstream}".encode(errors="surrogatepass")).hexdigest()
         return self.folder / f"{name[:32]}.json"
+
+
+def shape_store(manifest: Manifest) -> ShapeStore | None:
+    """The store of a manifest's shapes on this machine; None if results are not observed."""
+    settings = manifest.portal.server
+    if not settings.observe_results:
+        return None
+    own = settings.observed_folder
+    folder = manifest.folder / own if own else state_folder(os.environ) / "observed"
+    return ShapeStore(folder, str(manifest.folder.resolve()))
 
 
 def loaded(data: bytes) -> dict[str, Observed]:

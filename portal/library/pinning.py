@@ -24,8 +24,7 @@ from manifests.json_value import Json
 from manifests.names import is_named_as_method
 from manifests.own_files import Lock, Pin, read_lock, write_lock
 from portal.base.plain_text import MARK, escaped, hidden_places
-from upstreams.tools import RecordedTool
-from upstreams.upstream import Upstream
+from upstreams.tools import ListedUpstream, RecordedTool, UpstreamListing, read_tool
 
 log = structlog.get_logger()
 
@@ -52,12 +51,21 @@ def pin_of(upstream: str, tool: RecordedTool) -> Pin:
     return Pin(upstream, tool.name, tool.description, present)
 
 
-def pins_of(upstream: Upstream) -> list[Pin]:
+def pins_of(upstream: ListedUpstream) -> list[Pin]:
     """The pins of an upstream's tools and instructions, as it lists them now."""
     pins = [pin_of(upstream.name, tool) for tool in upstream.tools]
     if upstream.instructions:
         pins.insert(0, Pin(upstream.name, None, upstream.instructions))
     return pins
+
+
+def accepted_listing(lock: Lock, upstream: str) -> UpstreamListing | None:
+    """What the lock accepts of an upstream, as if it listed that; None if it is nothing."""
+    pins = [pin for pin in lock.pins.values() if pin.upstream == upstream]
+    rows = [{"name": pin.tool, "description": pin.description, **pin.definition} for pin in pins]
+    tools = tuple(tool for row in rows if (tool := read_tool(row, lambda text: None)))
+    instructions = next((pin.description for pin in pins if pin.tool is None), None)
+    return UpstreamListing(tools, "", instructions) if pins else None
 
 
 class Pins:
@@ -83,7 +91,7 @@ class Pins:
                 log.warning("tools_quarantined", upstream=upstream, count=len(found), tools=names)
         return known[1]
 
-    def summary(self, upstream: Upstream) -> str:
+    def summary(self, upstream: ListedUpstream) -> str:
         """The upstream's instructions, if they were accepted. Without a lock also the server's name."""
         if self._lock is None:
             return upstream.instructions or upstream.server or ""

@@ -13,7 +13,8 @@ from tests.upstreams.peers import fleet_of, in_memory, raw_server
 from upstreams.errors import UpstreamAnswerError, UpstreamRefusedError, UpstreamTimeoutError
 from upstreams.health import Diagnostics
 from upstreams.redaction import Redaction
-from upstreams.tools import MAX_LISTED, MAX_PAGES, Listed, RecordedTool, read_listing, read_offered
+from upstreams.tools import MAX_LISTED, MAX_PAGES, RecordedTool, read_listing
+from upstreams.upstream import Listed, read_offered
 
 pytestmark = pytest.mark.anyio
 

@@ -2,9 +2,9 @@
 
 import re
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from http import HTTPStatus
-from typing import Final, TypeAlias
+from typing import Final
 
 import anyio
 import httpx2
@@ -13,9 +13,7 @@ from manifests.portal_manifest import HttpUpstream
 from upstreams.errors import UpstreamRefusedError
 from upstreams.http_client import origin
 from upstreams.redaction import Redaction
-
-HeaderRenewal: TypeAlias = Callable[[], Awaitable[tuple[Mapping[str, str], Collection[str]] | None]]
-"""Resolves the secrets of configured headers again: returns the headers and the secrets, None on failure."""
+from upstreams.secret_sources import HeaderRenewal
 
 RENEWAL_PAUSE_SECONDS: Final = 60.0
 """The shortest time between two renewals, since a 401 makes the operator's commands run again."""
