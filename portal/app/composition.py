@@ -35,9 +35,8 @@ from portal.records.store.places import (
 from portal.records.store.records import StoreError
 from portal.records.store.tables import UNSOURCED
 from portal.records.store.writer import RunStore
-from portal.records.telemetry.gauges import observe_portal, observe_runs
-from portal.records.telemetry.requests import UpstreamRequests
-from portal.records.telemetry.telemetry import NO_TELEMETRY, Telemetry
+from portal.records.telemetry.instruments import NO_TELEMETRY, Telemetry
+from portal.records.telemetry.observers import observe_portal, observe_runs, record_attempt
 from portal.runs.components import Components
 from portal.runs.deliveries import note_states
 from portal.runs.execution import AwaitUpstreams, Execution
@@ -151,7 +150,7 @@ async def open_portal(
             listings=state_folder(os.environ) / "listings",
             logins=partial(PersonLogins, kept) if kept else None,
             portal_logins=partial(PersonLogins, shared) if shared else None,
-            observer=UpstreamRequests(telemetry) if telemetry.is_on else None,
+            observer=partial(record_attempt, telemetry) if telemetry.is_on else None,
             redact=redact,
         )
         accounts = Accounts(manifest, fleet, kept, audit)

@@ -46,7 +46,7 @@ from portal.middleware import BrokerCall, Chain, Middleware
 from portal.records.audit.audit import NO_RUN_AUDIT, RunAudit, unrecorded
 from portal.records.ledger import CallState, Entry, Ledger, RepairNotes, plain_name
 from portal.records.telemetry import instruments
-from portal.records.telemetry.telemetry import NO_TELEMETRY, Telemetry
+from portal.records.telemetry.instruments import NO_TELEMETRY, Telemetry
 from sandbox_runtime.call_port import CallError, Outcome, ToolCall
 from sandbox_runtime.grants.fetch import FETCH, Fetcher, FetchError
 from upstreams.errors import (

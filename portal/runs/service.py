@@ -27,7 +27,7 @@ from portal.records.store.records import OPEN, DamagedRowError, FencedError, Run
 from portal.records.store.run_tables import RunTables
 from portal.records.store.tables import DAY_SECONDS, LEASE_SECONDS
 from portal.records.store.writer import RunStore
-from portal.records.telemetry.telemetry import current_trace
+from portal.records.telemetry.instruments import current_trace
 from portal.runs.answer import Answer
 from portal.runs.components import Components
 from portal.runs.decisions import answer_of, cancel_run, decide_call, find_run, find_seen, let_pass
