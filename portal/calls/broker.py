@@ -322,8 +322,9 @@ class Broker:
         by one when they are sent.
         """
         async with self._order:
-            # Deciding does not yield to the event loop, and scripts make many calls at once.
-            if _is_long(call.arguments):
+            # Deciding does not yield to the event loop, and scripts make many calls at once. Some take milliseconds.
+            values = (each for each in call.arguments.values() if isinstance(each, str | list | dict))
+            if any(len(each) > (LONG_TEXT if isinstance(each, str) else 0) for each in values):
                 await anyio.lowlevel.checkpoint()
             return None if call.function in RESOURCE_FUNCTIONS else self._permit(call, function, is_approved)
 
@@ -364,8 +365,13 @@ class Broker:
         self, call: ToolCall, entry: Entry, function: Function | None, permit: Permit | None
     ) -> Outcome:
         """Send a permitted call. Ends its ledger entry and records the outcome, also if the run ends meanwhile."""
-        if permit is None:
-            return await self._call_resource_method(call, entry)
+        if permit is None:  # each request of a function for resources or prompts is authorized on its own
+            try:
+                with recorded(entry, self.audit):
+                    resources = Resources(self.manifest, self.authorization, self.own)
+                    return Outcome(value=await resources.answer(call.function, call.arguments, entry))
+            except ResourceError as error:
+                return Outcome(error=error.call_error)
         try:
             if function is None:
                 return await self._fetch(entry, permit)
@@ -390,15 +396,6 @@ class Broker:
     ) -> CallRequest:
         listed = self.own.fleet[function.upstream].tools
         return self.authorization.of_function(function, listed, arguments, seq)
-
-    async def _call_resource_method(self, call: ToolCall, entry: Entry) -> Outcome:
-        """Call a function for resources or prompts. Each of its requests to upstreams is authorized on its own."""
-        try:
-            resources = Resources(self.manifest, self.authorization, self.own)
-            with recorded(entry, self.audit):
-                return Outcome(value=await resources.answer(call.function, call.arguments, entry))
-        except ResourceError as error:
-            return Outcome(error=error.call_error)
 
     def _known_function(self, function: str) -> str | None:
         """The name from a script, if such a function exists; None otherwise."""
@@ -490,15 +487,6 @@ def _short(value: Json, redact: Redaction) -> str:
     """An argument for the ledger: a masked text, a number, or `…`."""
     text = redact.start(value, 30) if isinstance(value, str) else value
     return default_text(text) or "…"
-
-
-def _is_long(arguments: dict[str, Json]) -> bool:
-    """Whether validating the arguments may take milliseconds."""
-    return any(
-        len(value) > (LONG_TEXT if isinstance(value, str) else 0)
-        for value in arguments.values()
-        if isinstance(value, str | list | dict)
-    )
 
 
 def _end(entry: Entry, state: CallState, error: CallError | None) -> Outcome:

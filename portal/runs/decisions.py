@@ -253,7 +253,11 @@ def answer_of(stored: StoredRun) -> Answer:
     row = stored.row
     if stored.answer is not None:
         return load_answer(stored.answer)
-    calls = ledger_rows(Past.of(stored)[1])
+    ledger = Ledger()
+    for seq, entry in sorted(Past.of(stored)[1].entries.items()):
+        ledger.open(seq, entry.function)
+        entry.restore(ledger[seq])
+    calls = ledger.rows()
     if row.state in OPEN:
         waiting = waiting_view(stored.calls) if row.told == "waiting" else []
         for view in waiting:
@@ -263,15 +267,6 @@ def answer_of(stored: StoredRun) -> Answer:
     code = "run_lost" if row.state == "error" else row.state
     error = RunError(code, _WHY.get(row.state, "the run has ended"), hint="`calls` says what it did before.")
     return Answer(row.state, row.id, error=error, calls=calls)
-
-
-def ledger_rows(past: Past) -> list[dict[str, Json]]:
-    """The ledger of a run as its journal has it."""
-    ledger = Ledger()
-    for seq, row in sorted(past.entries.items()):
-        ledger.open(seq, row.function)
-        row.restore(ledger[seq])
-    return ledger.rows()
 
 
 def _decision(call: CallRow) -> dict[str, Any]:

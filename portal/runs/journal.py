@@ -444,10 +444,11 @@ class Journal:
             if self._is_next_due:
                 self._write_next()
 
+        days = self.runs.settings.max_age_days
         try:
             write = partial(
                 self._write,
-                row=None if self.epoch else self._new_row(head),
+                row=None if self.epoch else new_row(self.run_id, head.caller.run_owner, head, None, days),
                 head=None if head is self._head_written else head,
                 events=events,
                 entries=tuple(self._entry_row(seq) for seq in sorted(touched)),
@@ -510,9 +511,6 @@ class Journal:
 
     def _masked(self, text: bytes) -> bytes:
         return self.runs.mask(text.decode()).encode()
-
-    def _new_row(self, head: RunHead) -> RunRow:
-        return new_row(self.run_id, head.caller.run_owner, head, None, self.runs.settings.max_age_days)
 
     def _head_now(self) -> RunHead:
         started = None if self.recording is None else self.recording.head

@@ -419,7 +419,9 @@ class Runs:
                 for run, owner in {**dict.fromkeys(again, ""), **left, **due}.items():
                     if self._retries.get(run, 0) <= now:
                         self._retries.pop(run, None)
-                        self._spawn(run, owner)
+                        if run not in self._driving:
+                            self._driving.add(run)
+                            self._tasks.start_soon(self._drive, run, owner)
             except StoreError as error:
                 self._note_store(error)
                 next_at = now + RETRY_SECONDS
@@ -466,11 +468,6 @@ class Runs:
         journal = self._live.get(run)
         if journal is not None:
             journal.fence()
-
-    def _spawn(self, run: str, owner: str) -> None:
-        if run not in self._driving:
-            self._driving.add(run)
-            self._tasks.start_soon(self._drive, run, owner)
 
     async def _drive(self, run: str, owner: str) -> None:
         """Go on with a run of this owner until it has ended, or waits again."""

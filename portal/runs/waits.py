@@ -70,7 +70,8 @@ class Waits:
         """
         if self.journal is None:
             return self._no_journal(f"{call.function} asks a person, and asking")
-        digest, arguments_sha256 = digest_now(), sha256_of(needed.arguments)
+        text = json.dumps(needed.arguments, sort_keys=True, separators=(",", ":"))
+        digest, arguments_sha256 = digest_now(), hashlib.sha256(text.encode()).hexdigest()
         arguments = self.runs.mask.in_value(needed.arguments)  # before it is cut
         is_long = len(compact(arguments)) > MAX_SHOWN_CHARACTERS
         shown = {
@@ -208,11 +209,6 @@ class Waits:
     def _no_journal(self, what: str) -> CallError:
         error = self.runs.unavailable(what)
         return CallError(error.code, error.message, error.hint)
-
-
-def sha256_of(arguments: Mapping[str, Json]) -> str:
-    text = json.dumps(arguments, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _is_duration(value: Json) -> TypeGuard[float]:

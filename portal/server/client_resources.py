@@ -219,9 +219,8 @@ class ClientResources:
         for key in ("uri", "uriTemplate"):
             if key in shown:
                 shown[key] = f"{PREFIX}{namespace}/{row[key]}"
-        if (
-            "arguments" in row
-        ):  # clients send the names of a prompt and its arguments back, so they stay unchanged
+        # Clients send the names of a prompt and its arguments back, so they stay unchanged.
+        if "arguments" in row:
             shown["name"] = row["name"]
             for argument, own in zip(shown["arguments"], row["arguments"], strict=True):
                 argument["name"] = own["name"]

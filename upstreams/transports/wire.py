@@ -164,7 +164,9 @@ class Wire(JSONRPCDispatcher):
             return True
         request_id = message.id
         if request_id is None and isinstance(message, JSONRPCError):
-            request_id = self._only_one()
+            # It can only be the answer to the request in flight, if there is exactly one.
+            waiting = [*self._awaited.keys() - self._subscriptions]
+            request_id = waiting[0] if len(waiting) == 1 and not self.has_abandoned() else None
         is_first = self.on_answer(request_id)
         answered = None if request_id is None else self._awaited.get(coerce_request_id(request_id))
         if answered is not None and not answered.done():
@@ -176,11 +178,6 @@ class Wire(JSONRPCDispatcher):
     def awaits(self, request_id: RequestId | None) -> bool:
         """Whether a request with this id is in flight."""
         return request_id is not None and coerce_request_id(request_id) in self._awaited
-
-    def _only_one(self) -> RequestId | None:
-        """The request in flight, if there is exactly one: an error without an id can only be its answer."""
-        waiting = [*self._awaited.keys() - self._subscriptions]
-        return waiting[0] if len(waiting) == 1 and not self.has_abandoned() else None
 
     def _handle_progress(self, params: Mapping[str, Json]) -> None:
         token = as_request_id(params.get("progressToken"))
@@ -260,12 +257,8 @@ def is_closed(error: ErrorData) -> bool:
 
 
 def _request(request_id: RequestId, method: str, params: Mapping[str, Json] | None) -> JSONRPCRequest:
-    fields: dict[str, Any] = {
-        "id": request_id,
-        "method": method,
-        **({"params": dict(params)} if params else {}),
-    }
-    return JSONRPCRequest.model_construct(jsonrpc="2.0", **fields)
+    more: dict[str, Any] = {"params": dict(params)} if params else {}
+    return JSONRPCRequest.model_construct(jsonrpc="2.0", id=request_id, method=method, **more)
 
 
 def _closed() -> MCPError:

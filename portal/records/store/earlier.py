@@ -44,9 +44,8 @@ def _copy(tables: RunTables, path: Path) -> None:
                 database.execute(f"INSERT OR IGNORE INTO {table} SELECT * FROM earlier.{table}")
             columns = "run, at, kind, data"
             database.execute(f"INSERT INTO log ({columns}) SELECT {columns} FROM earlier.log ORDER BY n")
-        with tables.transaction(
-            is_lasting=True
-        ):  # what a command that has the file open decides must not be lost
+        # What a command that has the file open decides must not be lost.
+        with tables.transaction(is_lasting=True):
             database.execute("DELETE FROM earlier.runs")
     finally:
         database.execute("DETACH DATABASE earlier")
