@@ -228,7 +228,7 @@ class Run:
     def resume(self) -> None:
         """The worker reads its answers again."""
         if self._calls is not None:
-            self._calls.resume()
+            self._calls.start_waiting()
 
     def on_worker_lost(self, reason: str) -> None:
         """The worker is gone."""

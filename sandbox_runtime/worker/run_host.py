@@ -182,7 +182,7 @@ class RunHost:
         self._start = RunStart()
         self._printed_bytes = self._reported_bytes = 0
         self._emitted_bytes = self._blocks = 0
-        self._timeline = Timeline(self.stop, self._send_trace)
+        self._timeline = Timeline(self.stop, lambda trace: self.channel.send(ToPortal.TRACE, trace))
         self._randomness = Randomness(self._start.seed)
         # Bound directly, because they are called at every step of an event loop.
         self.monotonic_ns = self._timeline.monotonic_ns
@@ -256,9 +256,6 @@ class RunHost:
         """Record why the guest is stopped. The caller raises the returned error."""
         self.stopped = cause
         return WasmtimeError(f"stopped: {cause.name.lower()}")
-
-    def _send_trace(self, trace: bytes) -> None:
-        self.channel.send(ToPortal.TRACE, trace)
 
 
 def split_lines(outbox: bytes) -> Iterator[bytes]:

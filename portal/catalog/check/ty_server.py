@@ -270,10 +270,8 @@ class TyServer:
         await self._send({"id": number, "method": method, "params": parameters})
         while True:
             message = await self._receive()
-            if "method" in message and "id" in message:
-                await self._send(
-                    {"id": message["id"], "result": None}
-                )  # a request from the server: accept its defaults
+            if "method" in message and "id" in message:  # a request from the server: accept its defaults
+                await self._send({"id": message["id"], "result": None})
             elif message.get("id") == number:
                 if "result" not in message:
                     raise TyServerError(f"ty refused {method}")
