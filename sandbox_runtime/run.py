@@ -11,19 +11,9 @@ import anyio
 
 from manifests.grants import Limits
 from manifests.json_value import Json
+from sandbox_runtime import frames
 from sandbox_runtime.call_port import CallObserver, CallPort
 from sandbox_runtime.calls import CallsInFlight, TooManyCallsError
-from sandbox_runtime.frames import (
-    COUNT,
-    END_HEADER,
-    MAX_PREPARED_BYTES,
-    RUN_START,
-    TRAP_HEADER,
-    FrameError,
-    ToPortal,
-    ToWorker,
-    TrapCause,
-)
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
 from sandbox_runtime.guest_json import clean, encode
 from sandbox_runtime.recording import Origin, Record, Recording
@@ -136,7 +126,7 @@ class Run:
             if kind != _LOST or not await self._replace_worker():
                 break
             kind, payload = await self._send_prepare(head)
-        if kind == ToPortal.PREPARED:
+        if kind == frames.ToPortal.PREPARED:
             prepared = await _in_thread_if_long(
                 len(payload), partial(read_prepared, payload, script, self.bounds)
             )
@@ -168,7 +158,7 @@ class Run:
         try:
             too_slow = bounds.exceeded("wall_limit")
             kind, payload = await self._ask(
-                ToWorker.EXECUTE, (settings,), bounds.limits.wall_seconds, too_slow
+                frames.ToWorker.EXECUTE, (settings,), bounds.limits.wall_seconds, too_slow
             )
         finally:
             with anyio.CancelScope(shield=True):
@@ -189,41 +179,41 @@ class Run:
         if worker is not None and worker.is_alive:
             worker.listen(None)
             if self.replace is not None and not self._is_renewed:
-                worker.send(ToWorker.RENEW)
+                worker.send(frames.ToWorker.RENEW)
 
     def receive(self, kind: int, payload: bytes) -> None:
         """Process a frame from the worker. Raises FrameError: it is unexpected now."""
         if self._next is None or self._next.done():
-            raise FrameError(f"unsolicited frame {kind}")
+            raise frames.FrameError(f"unsolicited frame {kind}")
         if self.recording is not None:
             self.recording.take(kind, payload)
-            if kind == ToPortal.TRACE:
+            if kind == frames.ToPortal.TRACE:
                 return
         if self._calls is not None:
             self._receive_from_script(self._calls, kind, payload)
-        elif kind in (ToPortal.PREPARED, ToPortal.TRAPPED):
+        elif kind in (frames.ToPortal.PREPARED, frames.ToPortal.TRAPPED):
             self._resolve(kind, payload)
         else:
-            raise FrameError(f"frame {kind} while a script is parsed")
+            raise frames.FrameError(f"frame {kind} while a script is parsed")
 
     def _receive_from_script(self, calls: CallsInFlight, kind: int, payload: bytes) -> None:
         match kind:
-            case ToPortal.CALLS:
+            case frames.ToPortal.CALLS:
                 try:
                     calls.receive(payload)
                 except TooManyCallsError:
                     self._error = self._error or self.bounds.exceeded("tool_calls_limit")
                     raise
-            case ToPortal.OUTPUT:
+            case frames.ToPortal.OUTPUT:
                 self._captured.take_output(payload)
-            case ToPortal.DROPPED if len(payload) == COUNT.size:
-                (self._captured.dropped_bytes,) = COUNT.unpack(payload)
-            case ToPortal.BLOCK:
+            case frames.ToPortal.DROPPED if len(payload) == frames.COUNT.size:
+                (self._captured.dropped_bytes,) = frames.COUNT.unpack(payload)
+            case frames.ToPortal.BLOCK:
                 self._captured.take_block(payload)
-            case ToPortal.FINISHED | ToPortal.TRAPPED:
+            case frames.ToPortal.FINISHED | frames.ToPortal.TRAPPED:
                 self._resolve(kind, payload)
             case _:
-                raise FrameError(f"frame {kind} while a script runs")
+                raise frames.FrameError(f"frame {kind} while a script runs")
 
     def resume(self) -> None:
         """The worker reads its answers again."""
@@ -268,14 +258,14 @@ class Run:
         if self.recording is not None:
             self.recording.worker_pid = self.worker_pid
         if self.worker is not None:
-            largest = max(self._longest_call, self.bounds.limits.result_bytes, MAX_PREPARED_BYTES)
+            largest = max(self._longest_call, self.bounds.limits.result_bytes, frames.MAX_PREPARED_BYTES)
             self.worker.listen(self, largest + _FRAME_SLACK_BYTES)
 
     async def _send_prepare(self, head: Record) -> _Message:
         limits, origin = head.limits, head.origin
         if self.recording is not None and (log := self.recording.begin(head)) and self.worker is not None:
-            self.worker.send(ToWorker.REPLAY_LOG, log)
-        start = RUN_START.pack(
+            self.worker.send(frames.ToWorker.REPLAY_LOG, log)
+        start = frames.RUN_START.pack(
             limits.cpu_seconds,
             limits.memory_mib << 20,
             limits.stdout_bytes,
@@ -289,11 +279,11 @@ class Run:
             self.recording is not None,
         )
         names = " ".join(head.namespaces).encode()
-        parts = (start, COUNT.pack(len(names)), names, head.script.encode())
-        return await self._ask(ToWorker.PREPARE, parts, _PREPARE_SECONDS, _TOO_SLOW)
+        parts = (start, frames.COUNT.pack(len(names)), names, head.script.encode())
+        return await self._ask(frames.ToWorker.PREPARE, parts, _PREPARE_SECONDS, _TOO_SLOW)
 
     async def _ask(
-        self, kind: ToWorker, parts: tuple[bytes, ...], seconds: float, too_slow: RunError
+        self, kind: frames.ToWorker, parts: tuple[bytes, ...], seconds: float, too_slow: RunError
     ) -> _Message:
         """Send a frame and wait for its answer. A worker that is too slow is killed."""
         assert self.worker is not None
@@ -321,16 +311,18 @@ class Run:
     async def _ending(
         self, kind: int, payload: bytes, knows: Callable[[str], bool], most_values: int
     ) -> tuple[float, Ending]:
-        if kind == _LOST or len(payload) < END_HEADER.size:
+        if kind == _LOST or len(payload) < frames.END_HEADER.size:
             return 0.0, Ending(None, self._failure(kind, payload), ())
-        cpu_ms, self._captured.dropped_bytes = END_HEADER.unpack_from(payload)
-        if kind == ToPortal.FINISHED:
+        cpu_ms, self._captured.dropped_bytes = frames.END_HEADER.unpack_from(payload)
+        if kind == frames.ToPortal.FINISHED:
             self._is_renewed = True
-            body = payload[END_HEADER.size :]
+            body = payload[frames.END_HEADER.size :]
             read = partial(read_ending, body, self.bounds, knows, most_values)
             return cpu_ms, await _in_thread_if_long(len(body), read)
         error = self._failure(kind, payload)
-        is_clean = error.code == "script_exit" and payload[END_HEADER.size] == TrapCause.CLEAN_EXIT
+        is_clean = (
+            error.code == "script_exit" and payload[frames.END_HEADER.size] == frames.TrapCause.CLEAN_EXIT
+        )
         return cpu_ms, Ending(None, None if is_clean else error, ())
 
     def _failure(self, kind: int, payload: bytes) -> RunError:
@@ -339,16 +331,16 @@ class Run:
             return self._error or worker_lost("it ended")
         worker = self.worker
         assert worker is not None
-        if kind != ToPortal.TRAPPED or len(payload) < END_HEADER.size + TRAP_HEADER.size:
+        if kind != frames.ToPortal.TRAPPED or len(payload) < frames.END_HEADER.size + frames.TRAP_HEADER.size:
             worker.kill("it violated the protocol")
             return worker_lost("it violated the protocol")
         self._is_renewed = True
-        (cause,) = TRAP_HEADER.unpack_from(payload, END_HEADER.size)
+        (cause,) = frames.TRAP_HEADER.unpack_from(payload, frames.END_HEADER.size)
         if self.replace is None:
             worker.kill("the session's interpreter crashed")
-        message = payload[END_HEADER.size + TRAP_HEADER.size :].decode("utf-8", "replace")
+        message = payload[frames.END_HEADER.size + frames.TRAP_HEADER.size :].decode("utf-8", "replace")
         error = self.bounds.trap(cause, message)
-        return self._record_stop(error) if cause == TrapCause.CPU else error
+        return self._record_stop(error) if cause == frames.TrapCause.CPU else error
 
     def _result(
         self,

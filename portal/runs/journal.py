@@ -22,15 +22,7 @@ from manifests.json_value import Json
 from manifests.portal_manifest import RunsSettings
 from portal.catalog.authority import Authorization
 from portal.records.ledger import CallState, Entry, Ledger
-from portal.records.store.records import (
-    CallKind,
-    CallRow,
-    DatabaseError,
-    FencedError,
-    OwnLimitError,
-    RunRow,
-    StoreError,
-)
+from portal.records.store import records
 from portal.records.store.run_tables import RunTables
 from portal.records.store.writer import RunStore, resolve
 from portal.runs.answer import Answer
@@ -106,7 +98,7 @@ class Journal:
     _head_written: RunHead | None = None
     _started: Record | None = None
     _touched: set[int] = field(default_factory=set)
-    _calls: list[CallRow] = field(default_factory=list)
+    _calls: list[records.CallRow] = field(default_factory=list)
     _outcomes: list[tuple[int, CallState, Outcome]] = field(default_factory=list)
     _with_row: set[int] = field(default_factory=set)
     """The calls that have a row in the store."""
@@ -195,18 +187,18 @@ class Journal:
         """
         if self.recording is None:
             return None
-        error = await self._add(CallRow(self.run_id, seq, "call", function, "intended"))
+        error = await self._add(records.CallRow(self.run_id, seq, "call", function, "intended"))
         if error is None and not self.runs.is_holding:  # this process was stopped meanwhile
             try:
                 await self.runs.hold(self.run_id, self.epoch)
-            except StoreError as failure:
+            except records.StoreError as failure:
                 return self._not_called(function, failure)
         return error
 
     async def wait(
         self,
         seq: int,
-        kind: CallKind,
+        kind: records.CallKind,
         function: str,
         *,
         digest: str = "",
@@ -215,7 +207,7 @@ class Journal:
         due_at: float | None = None,
         shown: Json = None,
         ask: Callable[[], Awaitable[None]] | None = None,
-    ) -> CallRow | CallError:
+    ) -> records.CallRow | CallError:
         """Wait until a call is decided, delivered or due, parked if that takes long. Returns the call as it then is.
 
         `ask` is called once it can be decided.
@@ -228,7 +220,7 @@ class Journal:
             due_at = row.due_at
         else:
             text = encode(shown)
-            row = CallRow(
+            row = records.CallRow(
                 self.run_id, seq, kind, function, "waiting", digest, arguments_sha256, name, due_at, "", text
             )
             if (error := await self._add(row)) is not None:
@@ -259,17 +251,17 @@ class Journal:
             self._waiting.discard(seq)
         return row
 
-    async def _row_now(self, seq: int) -> CallRow:
+    async def _row_now(self, seq: int) -> records.CallRow:
         """The call as it is in the store. While that cannot be read, it waits on."""
         while True:
             try:
                 found = await self.store.read(partial(RunTables.call, run=self.run_id, seq=seq))
                 break
-            except DatabaseError as error:
+            except records.DatabaseError as error:
                 log.error("runs_not_read", run=self.run_id, error=str(error))
                 await anyio.sleep(RETRY_SECONDS)
         if found is None:
-            raise FencedError(self.run_id)
+            raise records.FencedError(self.run_id)
         return found
 
     async def _wait_for(self, changed: anyio.Event, seq: int, due_at: float | None, seconds: float) -> None:
@@ -281,7 +273,7 @@ class Journal:
         if due_at is not None and due_at <= self.store.now():
             try:
                 await self.store.write(partial(RunTables.expire_call, run=self.run_id, seq=seq))
-            except DatabaseError as error:
+            except records.DatabaseError as error:
                 log.error("call_not_due", run=self.run_id, error=str(error))  # it is tried again
 
     # What the execution tells
@@ -313,13 +305,13 @@ class Journal:
             await self._flush(is_lasting=True)
             park = partial(RunTables.park, run=self.run_id, epoch=self.epoch, waiting=waiting)
             await self.store.write(park, is_lasting=True)
-        except StoreError as error:
+        except records.StoreError as error:
             self.is_parked = False
             self._unparked.set()
             self._unparked = anyio.Event()
             log.error("run_not_parked", run=self.run_id, error=str(error))
             return False
-        except FencedError:
+        except records.FencedError:
             self.fence()
         else:
             self.runs.note_change()
@@ -342,12 +334,12 @@ class Journal:
 
     async def _quiet(self) -> None:
         while self._is_writing or self._is_next_due:
-            with suppress(StoreError):
+            with suppress(records.StoreError):
                 await self.store.write(lambda tables: None)
 
     # Writing
 
-    async def _add(self, row: CallRow) -> CallError | None:
+    async def _add(self, row: records.CallRow) -> CallError | None:
         while self.is_parked:  # the run goes on elsewhere, unless that cannot be written
             await self._unparked.wait()
         if self.recording is not None and self.recording.is_too_large:
@@ -359,12 +351,12 @@ class Journal:
         self._calls.append(row)
         try:
             await self._flush(is_lasting=True)
-        except StoreError as error:
+        except records.StoreError as error:
             return self._not_called(row.function, error)
         self._with_row.add(row.seq)
         return None
 
-    def _not_called(self, function: str, error: StoreError) -> CallError:
+    def _not_called(self, function: str, error: records.StoreError) -> CallError:
         log.error("run_not_journaled", run=self.run_id, error=str(error))
         failure = unwritten(error, f"{function} was not called")
         return CallError(failure.code, failure.message, failure.hint)
@@ -433,7 +425,7 @@ class Journal:
                 del self._outcomes[: len(outcomes)]
             else:
                 self._touched |= touched
-                if isinstance(error, FencedError):
+                if isinstance(error, records.FencedError):
                     self.fence()
                 else:
                     self._write_outcomes_in(RETRY_SECONDS)
@@ -474,11 +466,11 @@ class Journal:
         self,
         tables: RunTables,
         *,
-        row: RunRow | None,
+        row: records.RunRow | None,
         head: RunHead | None,
         events: tuple[Event, ...],
         entries: tuple[EntryRow, ...],
-        calls: list[CallRow],
+        calls: list[records.CallRow],
         outcomes: list[tuple[int, CallState, Outcome]],
         answer: Answer | None,
     ) -> None:
@@ -563,11 +555,11 @@ class Journal:
         return (int(numbers[11]) + int(numbers[12])) * 1000 / os.sysconf("SC_CLK_TCK")
 
 
-def unwritten(error: StoreError, what: str) -> RunError:
+def unwritten(error: records.StoreError, what: str) -> RunError:
     """The error of something that is not done because it cannot be written before."""
-    if isinstance(error, OwnLimitError):
+    if isinstance(error, records.OwnLimitError):
         return RunError(error.code, f"{what}: {error}", hint=error.hint)
-    if isinstance(error, DatabaseError) and error.is_in_doubt:
+    if isinstance(error, records.DatabaseError) and error.is_in_doubt:
         what, hint = f"{what}, as far as is known", "Look whether it was done before you try again."
         return RunError("journal_failed", f"{what}: the store of runs was lost meanwhile", hint=hint)
     hint = "Nothing was done. Until the store can be written, only calls that may be repeated are made."
