@@ -329,14 +329,9 @@ def read_prepared(payload: bytes, script: str, bounds: Bounds) -> Prepared:
     # It may be the script with inserted awaits: the same lines, and only little longer.
     source = parsed.source or script
     is_plausible = len(source) <= 4 * len(script) + 100 and source.count("\n") == script.count("\n")
-    return Prepared(
-        source if is_plausible else script,
-        parsed.names,
-        parsed.uses,
-        parsed.notices,
-        problems=parsed.problems,
-        unguarded_lines=parsed.unguarded_lines,
-    )
+    problems, lines = parsed.problems, parsed.unguarded_lines
+    source = source if is_plausible else script
+    return Prepared(source, parsed.names, parsed.uses, parsed.notices, None, problems, lines)
 
 
 def read_ending(payload: bytes, bounds: Bounds, knows: Callable[[str], bool], most_values: int) -> Ending:

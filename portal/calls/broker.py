@@ -160,20 +160,15 @@ class Broker:
                 found[instruments.ERROR] = outcome.error.code
             return outcome
 
-    def _observation(self, call: ToolCall) -> tuple[str, dict[str, str | int]]:
+    def _observation(self, call: ToolCall) -> tuple[str, instruments.Attributes]:
         """The name and the attributes of a call's span. A script may have made up its function."""
-        attributes: dict[str, str | int] = {
-            instruments.OPERATION: instruments.EXECUTE_TOOL,
-            instruments.SEQ: call.seq,
-        }
-        attributes |= self.telemetry.shown(instruments.ARGUMENTS, call.arguments)
+        attributes = self.telemetry.shown(instruments.ARGUMENTS, call.arguments)
+        attributes |= {instruments.OPERATION: instruments.EXECUTE_TOOL, instruments.SEQ: call.seq}
         known = call.function if call.function in WAITED else self._known_function(call.function)
         if known is None:
             return instruments.EXECUTE_TOOL, attributes
-        return f"{instruments.EXECUTE_TOOL} {known}", attributes | {
-            instruments.TOOL: known,
-            instruments.NAMESPACE: known.partition(".")[0],
-        }
+        named = {instruments.TOOL: known, instruments.NAMESPACE: known.partition(".")[0]}
+        return f"{instruments.EXECUTE_TOOL} {known}", attributes | named
 
     async def _journaled(self, call: ToolCall, entry: Entry) -> Outcome:
         if self.journal is None:

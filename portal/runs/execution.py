@@ -335,15 +335,9 @@ class Execution:
             component = repetition.replayed.origin.component
             if component != sandbox.component:
                 sandbox = await self.runs.components.sandbox(component)
+            name = f"{caller.queue_key} resumed"
             result = await resume(
-                sandbox,
-                repetition,
-                where,
-                port,
-                broker,
-                unanswered=unanswered,
-                caller=f"{caller.queue_key} resumed",
-                grants=grants,
+                sandbox, repetition, where, port, broker, unanswered=unanswered, caller=name, grants=grants
             )
         except ReplayInterruptedError as error:
             message, hint = f"the run could not be taken up: {error}", "`calls` says what it did before."

@@ -6,13 +6,11 @@ Rule 2: an outcome is written before the run's answer is. It delays nobody until
 """
 
 import asyncio
-import os
 import time
 from collections.abc import Awaitable, Callable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Final, Protocol
 
 import anyio
@@ -41,6 +39,7 @@ from sandbox_runtime.call_port import CallError, Outcome
 from sandbox_runtime.guest_json import encode
 from sandbox_runtime.recording import Event, Record, Recording
 from sandbox_runtime.result import RunError
+from sandbox_runtime.worker_process import cpu_seconds
 from upstreams.redaction import Redaction
 
 log = structlog.get_logger()
@@ -231,14 +230,14 @@ class Journal:
         try:
             while row.state == "waiting":
                 # What else wakes the call does not delay the parking.
-                cpu_ms, park_at = self._cpu_ms(), time.monotonic() + self.park_seconds
+                computed, park_at = self._cpu_seconds(), time.monotonic() + self.park_seconds
                 while row.state == "waiting" and (left := park_at - time.monotonic()) > 0:
                     # Its event may have come before the call was written, so the row is read before the first wait.
                     changed = self.runs.register(self.run_id, seq)
                     row = await self._row_now(seq)
                     if row.state == "waiting":
                         await self._wait_for(changed, seq, due_at, left)
-                if row.state == "waiting" and self._may_park(cpu_ms):
+                if row.state == "waiting" and self._may_park(computed):
                     await self.park()
         except asyncio.CancelledError:
             if not (self.is_parked or self.scope.cancel_called):  # the script gave it up
@@ -515,44 +514,23 @@ class Journal:
         entry, now = self.ledger[seq], time.monotonic()
         budgets = tuple(budget.keys for budget in self.authorization.counted.get(seq, ()))
         ms = ((entry.ended or now) - entry.began) * 1000
-        at = time.time() - (now - entry.began)
-        return EntryRow(
-            seq,
-            entry.function,
-            entry.state,
-            entry.request,
-            round(ms, 1),
-            at,
-            entry.error,
-            budgets,
-            "\n".join(sorted(entry.sources)),
-            entry.answered_by,
-            entry.arguments,
-        )
+        at, source = time.time() - (now - entry.began), "\n".join(sorted(entry.sources))
+        made = entry.function, entry.state, entry.request, round(ms, 1), at, entry.error
+        return EntryRow(seq, *made, budgets, source, entry.answered_by, entry.arguments)
 
-    def _may_park(self, cpu_ms: float) -> bool:
+    def _may_park(self, before_seconds: float) -> bool:
         """Whether only waiting calls have been under way for a while, and the script did not compute meanwhile."""
         quiet_seconds = time.monotonic() - self._changed_at
         is_waiting = self._in_flight == self._waiting and quiet_seconds >= self.park_seconds * 0.99
         is_changing_files = self.ledger.files is not None and self.ledger.files.is_busy
-        if (
-            self.is_parked
-            or not is_waiting
-            or is_changing_files
-            or self.recording is None
-            or self.recording.is_too_large
-        ):
+        if self.recording is None or self.recording.is_too_large or self.is_parked:
             return False
-        return self._cpu_ms() - cpu_ms < IDLE_SHARE * self.park_seconds * 1000
+        is_idle = self._cpu_seconds() - before_seconds < IDLE_SHARE * self.park_seconds
+        return is_waiting and not is_changing_files and is_idle
 
-    def _cpu_ms(self) -> float:
-        """CPU milliseconds that the worker has used; 0 where the system does not tell."""
-        pid = None if self.recording is None else self.recording.worker_pid
-        try:
-            numbers = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            return 0.0
-        return (int(numbers[11]) + int(numbers[12])) * 1000 / os.sysconf("SC_CLK_TCK")
+    def _cpu_seconds(self) -> float:
+        """What the worker has computed; 0 where the system does not tell."""
+        return cpu_seconds(None if self.recording is None else self.recording.worker_pid) or 0.0
 
 
 def unwritten(error: records.StoreError, what: str) -> RunError:

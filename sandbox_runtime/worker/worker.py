@@ -130,11 +130,8 @@ class Worker:
             return frames.TrapCause.STACK
         # CPython aborts if it cannot even raise MemoryError, and so does the code that receives an answer. In both
         # cases the next arena of CPython, or the answer, does not fit into the remaining memory.
-        has, least, most = (
-            self._engine.memory.size_bytes(),
-            self._least_memory_bytes,
-            self._start.memory_bytes,
-        )
+        has, most = self._engine.memory.size_bytes(), self._start.memory_bytes
+        least = self._least_memory_bytes
         is_used_up = has > 0 and most - has < max(_ARENA_BYTES, _LITTLE_MEMORY * (most - least))
         return frames.TrapCause.MEMORY if is_used_up else frames.TrapCause.GUEST
 

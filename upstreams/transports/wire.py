@@ -184,11 +184,8 @@ class Wire(JSONRPCDispatcher):
         done, total, message = params.get("progress"), params.get("total"), params.get("message")
         handler = None if token is None else self._progress.get(coerce_request_id(token))
         if handler and isinstance(done, int | float):
-            handler(
-                done,
-                total if isinstance(total, int | float) else None,
-                message if isinstance(message, str) else None,
-            )
+            total = total if isinstance(total, int | float) else None
+            handler(done, total, message if isinstance(message, str) else None)
 
     def give_up(self, reason: str) -> None:
         """Mark the connection as ended, so that its owner opens a new one."""

@@ -207,13 +207,9 @@ class RunTables(Tables):
             return None
         chunks = self._rows("SELECT chunk FROM events WHERE run = ? ORDER BY n", run)
         head, answer = self._rows("SELECT head, answer FROM runs WHERE id = ?", run)[0]
-        return StoredRun(
-            row,
-            self._seal.open(head),
-            tuple(self._seal.open(chunk) for (chunk,) in chunks),
-            self.calls(run),
-            None if answer is None else self._seal.open(answer),
-        )
+        opened = tuple(self._seal.open(chunk) for (chunk,) in chunks)
+        answer = None if answer is None else self._seal.open(answer)
+        return StoredRun(row, self._seal.open(head), opened, self.calls(run), answer)
 
     def listed(
         self,
