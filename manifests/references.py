@@ -314,8 +314,7 @@ def env_path(manifest: Path) -> Path:
 def read_env(path: Path) -> dict[str, str]:
     """The variables of the file; none if it does not exist.
 
-    Raises:
-        ManifestError: It cannot be read or parsed, or other users can access it; it carries the first problem.
+    Raises ManifestError: it cannot be read or parsed, or other users can access it; it carries the first problem.
     """
     return parsed_env(env_content(path), path.name)
 
@@ -336,7 +335,10 @@ def env_text(values: Mapping[str, str], before: str = "") -> str:
     """The text of the file: `before`, or a heading for a new file, and then `values`."""
     start = before or _HEADING
     gap = "" if start.endswith("\n") else "\n"
-    return f"{start}{gap}" + "".join(f"{name}={_quoted(value)}\n" for name, value in values.items())
+    quoted = (
+        each if _BARE.fullmatch(each) else json.dumps(each, ensure_ascii=False) for each in values.values()
+    )
+    return start + gap + "".join(f"{name}={value}\n" for name, value in zip(values, quoted, strict=True))
 
 
 def parsed_env(content: bytes | None, file: str) -> dict[str, str]:
@@ -366,10 +368,6 @@ def _unquoted(text: str) -> str | None:
     elif text.startswith("'"):
         value = text[1:-1] if len(text) > 1 and text.endswith("'") and "'" not in text[1:-1] else None
     return value if isinstance(value, str) and _FIT.fullmatch(value) else None
-
-
-def _quoted(value: str) -> str:
-    return value if _BARE.fullmatch(value) else json.dumps(value, ensure_ascii=False)
 
 
 TOKEN: Final = re.compile(

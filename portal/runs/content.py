@@ -4,6 +4,7 @@ import base64
 import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -226,14 +227,12 @@ def truncate(answer: Answer, max_tokens: int) -> Answer:
     def show(size: int) -> Answer:
         excerpt = _Excerpt(size, max_tokens)
         shown: Answer = {}
-        cut: list[str] = []
         for key, value in answer.items():
             is_ledger = key == "calls" and isinstance(value, list)
             rows = summarised(value, excerpt.items) if is_ledger else value
-            excerpt.is_cut = rows is not value
             depth = 0 if key == "result" else -_PART_LEVELS
             shown[key] = value if key in _UNTOUCHED else excerpt.value(rows, depth)
-            cut += [key] if excerpt.is_cut else []
+        cut = [key for key, value in answer.items() if shown[key] != value]
         if isinstance(answer.get("error"), dict):
             shown["error"]["code"] = answer["error"]["code"]
         if cut:
@@ -244,11 +243,10 @@ def truncate(answer: Answer, max_tokens: int) -> Answer:
         return shown
 
     def fitting(size: int) -> Answer | None:
-        try:
-            shown = show(size)
-        except _TooLargeError:
-            return None
-        return shown if is_within(compact(shown), max_tokens) else None
+        with suppress(_TooLargeError):
+            if is_within(compact(shown := show(size)), max_tokens):
+                return shown
+        return None
 
     if (whole := fitting(_EVERYTHING)) is not None:
         return whole
@@ -298,7 +296,6 @@ class _Excerpt:
         self._keys = max(8, size)
         self._depth = min(MAX_DEPTH, size // 4)
         self._left = 1_000 + max_tokens * 16
-        self.is_cut = False
 
     def value(self, value: Json, depth: int = 0) -> Json:
         self._spend(_VALUE_CHARS)
@@ -328,7 +325,6 @@ class _Excerpt:
 
     def _mark(self, text: str) -> str:
         self._spend(_SLACK_CHARS)
-        self.is_cut = True
         return text
 
     def _spend(self, characters: int) -> None:
@@ -338,9 +334,7 @@ class _Excerpt:
 
     def _unicode(self, value: str) -> str:
         """Replace lone surrogates, which no Unicode encoding can represent."""
-        shown = value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-        self.is_cut = self.is_cut or shown != value
-        return shown
+        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
     def _list(self, value: list[Json], depth: int) -> list[Json]:
         kept = len(value) if len(value) <= self.items + 1 else self.items

@@ -108,8 +108,7 @@ class Rounds:
     ) -> PendingRequest:
         """The pending request that `params` continues, or a new one.
 
-        Raises:
-            MCPError: `requestState` is unknown, or belongs to another caller or to other arguments.
+        Raises MCPError: `requestState` is unknown, or belongs to another caller or to other arguments.
         """
         binding = _binding(caller, params)
         if params.request_state is None:
