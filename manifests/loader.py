@@ -15,22 +15,12 @@ import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from manifests import own_files
 from manifests.constraints import TAG, UNUSABLE
 from manifests.errors import KeyPath, ManifestError, Place, Problem, nearest, problem_at
 from manifests.exposure import command_files, exposures
 from manifests.json_value import Json
 from manifests.manifest import Manifest, validation_problems
-from manifests.own_files import (
-    ManifestFiles,
-    cache_folder,
-    lock_content,
-    lock_path,
-    parsed_lock,
-    read_capped,
-    state_folder,
-    unreadable,
-    utf8,
-)
 from manifests.portal_manifest import HttpUpstream, PortalManifest
 from manifests.references import (
     CallerHeader,
@@ -68,7 +58,7 @@ def load_manifest(
     return parse_manifest(read_files(path, environ), environ, fetch_secrets)
 
 
-def read_files(path: Path, environ: Mapping[str, str]) -> ManifestFiles:
+def read_files(path: Path, environ: Mapping[str, str]) -> own_files.ManifestFiles:
     """Read the manifest, portal.env and portal.lock beside it, and the code that it names. Nothing of it runs.
 
     The first one that cannot be read, or a portal.env that others can access, is the `problem` of the files.
@@ -77,32 +67,36 @@ def read_files(path: Path, environ: Mapping[str, str]) -> ManifestFiles:
     contents: dict[str, bytes] = {}
     problem = None
     if not path.name:  # a folder, beside which nothing lies
-        read_capped(path, MAX_BYTES)
-    for file, read in ((path, _text), (env_path(path), env_content), (lock_path(path), lock_content)):
+        own_files.read_capped(path, MAX_BYTES)
+    for file, read in (
+        (path, _text),
+        (env_path(path), env_content),
+        (own_files.lock_path(path), own_files.lock_content),
+    ):
         try:
             contents |= {} if (content := read(file)) is None else {file.name: content}
         except ManifestError as error:
             contents[file.name], problem = str(error).encode(), problem or error
-    data, commands = written(ManifestFiles(path, contents), environ)
+    data, commands = written(own_files.ManifestFiles(path, contents), environ)
     for name in (*_code(data), *(name for each in commands for name in command_files(each, path.parent))):
         try:
             max_bytes = MAX_BYTES if name.endswith(".py") else MAX_PROGRAM_BYTES
-            contents[name] = read_capped(path.parent / name, max_bytes)[0]
+            contents[name] = own_files.read_capped(path.parent / name, max_bytes)[0]
         except ManifestError as error:
             contents[name], problem = str(error).encode(), problem or error
         except (FileNotFoundError, ValueError):  # no file has such a name
             pass
-    return ManifestFiles(path, contents, problem)
+    return own_files.ManifestFiles(path, contents, problem)
 
 
 def _text(path: Path) -> bytes:
     try:
-        return read_capped(path, MAX_BYTES)[0]
+        return own_files.read_capped(path, MAX_BYTES)[0]
     except FileNotFoundError as error:
-        raise ManifestError([Problem(unreadable(error, path))], path.name) from None
+        raise ManifestError([Problem(own_files.unreadable(error, path))], path.name) from None
 
 
-def written(files: ManifestFiles, environ: Mapping[str, str]) -> tuple[dict[str, Json], list[str]]:
+def written(files: own_files.ManifestFiles, environ: Mapping[str, str]) -> tuple[dict[str, Json], list[str]]:
     """The data of a manifest with stand-ins, valid or not, as what stands in may be invalid, and its commands."""
     with suppress(ManifestError):
         _, interpolation, data = _interpolated(files, environ, stand_in)
@@ -125,7 +119,7 @@ def _code(data: Mapping[str, Json]) -> Iterator[str]:
 
 
 def parse_manifest(
-    files: ManifestFiles, environ: Mapping[str, str], fetch_secrets: FetchSecrets = fetch_nothing
+    files: own_files.ManifestFiles, environ: Mapping[str, str], fetch_secrets: FetchSecrets = fetch_nothing
 ) -> Manifest:
     """Parse the files of a manifest. Variables of the environment override those of portal.env.
 
@@ -135,18 +129,18 @@ def parse_manifest(
     """
     if files.problem is not None:
         raise files.problem
-    contents, lock = files.contents, lock_path(files.path).name
+    contents, lock = files.contents, own_files.lock_path(files.path).name
     manifest = _parse(files, environ, fetch_secrets)
     modules = {*_code({"middleware": manifest.portal.middleware})}
     return replace(
         manifest,
-        lock=parsed_lock(contents[lock], lock) if lock in contents else None,
+        lock=own_files.parsed_lock(contents[lock], lock) if lock in contents else None,
         hashes=files.hashes,
         modules={name: contents[name] for name in modules & contents.keys()},
     )
 
 
-def check_written(files: ManifestFiles, environ: Mapping[str, str]) -> None:
+def check_written(files: own_files.ManifestFiles, environ: Mapping[str, str]) -> None:
     """Raises ManifestError: it cannot be used, whatever its references stand for. Nothing of it runs."""
     try:
         parse_manifest(files, environ, stand_in)
@@ -156,12 +150,12 @@ def check_written(files: ManifestFiles, environ: Mapping[str, str]) -> None:
 
 
 def _interpolated(
-    files: ManifestFiles, environ: Mapping[str, str], fetch_secrets: FetchSecrets
+    files: own_files.ManifestFiles, environ: Mapping[str, str], fetch_secrets: FetchSecrets
 ) -> tuple["YamlSource", Interpolation, Json]:
     path, env = files.path, env_path(files.path).name
     kept = parsed_env(files.contents.get(env), env)
     try:
-        source = read_yaml(utf8(files.contents[path.name], path.name))
+        source = read_yaml(own_files.utf8(files.contents[path.name], path.name))
     except ManifestError as error:
         raise ManifestError(error.problems, path.name) from None
     environ = {**literal_defaults(source.data), **kept, **environ}
@@ -169,8 +163,10 @@ def _interpolated(
     return source, interpolation, interpolation.manifest({} if source.data is None else source.data)
 
 
-def _parse(files: ManifestFiles, environ: Mapping[str, str], fetch_secrets: FetchSecrets) -> Manifest:
-    path, own_folders = files.path, [state_folder(environ), cache_folder(environ)]
+def _parse(
+    files: own_files.ManifestFiles, environ: Mapping[str, str], fetch_secrets: FetchSecrets
+) -> Manifest:
+    path, own_folders = files.path, [own_files.state_folder(environ), own_files.cache_folder(environ)]
     source, interpolation, data = _interpolated(files, environ, fetch_secrets)
     problems, portal = [*source.problems, *interpolation.problems], None
     try:

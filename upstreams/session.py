@@ -50,6 +50,8 @@ _TRACE_CONTEXT: Final = TraceContextTextMapPropagator()
 
 _DISTRIBUTION: Final = "mcp-code-portal"
 
+_GONE: Final = (errors.UpstreamLostError, errors.UpstreamTimeoutError, errors.UpstreamUnreadError)
+
 WireOpener: TypeAlias = Callable[[Diagnostics], AbstractAsyncContextManager[Wire]]
 """Connects to one upstream over its transport. Raises UpstreamError."""
 
@@ -104,11 +106,7 @@ async def open_session(
                 raise HandshakeUnansweredError(reason) from None
             except MCPError as error:
                 raise await _start_failure(error, wire) from error
-            except (
-                errors.UpstreamLostError,
-                errors.UpstreamTimeoutError,
-                errors.UpstreamUnreadError,
-            ) as error:
+            except _GONE as error:
                 raise errors.UpstreamUnavailableError(await wire.explain_end()) from error
             yield session
 
@@ -314,10 +312,7 @@ class Session:
 
     @asynccontextmanager
     async def _under_way(
-        self,
-        arguments: dict[str, Json],
-        seconds: float,
-        request_handler: ServerRequestHandler | None,
+        self, arguments: dict[str, Json], seconds: float, request_handler: ServerRequestHandler | None
     ) -> AsyncIterator[tuple[ActiveCall, anyio.CancelScope]]:
         """A context for a caller's request, with its deadline, which turns failures into an UpstreamError."""
         if self.wire.ended.is_set():

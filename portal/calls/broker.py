@@ -49,16 +49,7 @@ from portal.records.telemetry import instruments
 from portal.records.telemetry.instruments import NO_TELEMETRY, Telemetry
 from sandbox_runtime.call_port import CallError, Outcome, ToolCall
 from sandbox_runtime.grants.fetch import FETCH, Fetcher, FetchError
-from upstreams.errors import (
-    UpstreamError,
-    UpstreamFaultError,
-    UpstreamInternalError,
-    UpstreamLostError,
-    UpstreamRefusedError,
-    UpstreamTimeoutError,
-    UpstreamUnavailableError,
-    is_network_failure,
-)
+from upstreams import errors
 from upstreams.questions import QuestionError
 from upstreams.redaction import Redaction
 from upstreams.tools import MISSING, ToolResult
@@ -82,7 +73,12 @@ LONG_TEXT = 500
 
 REPEATABLE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
-UNREACHABLE = UpstreamUnavailableError, UpstreamLostError, UpstreamTimeoutError, UpstreamFaultError
+UNREACHABLE = (
+    errors.UpstreamUnavailableError,
+    errors.UpstreamLostError,
+    errors.UpstreamTimeoutError,
+    errors.UpstreamFaultError,
+)
 """The failures after which a fallback is tried."""
 
 MAX_NEAREST = 10
@@ -259,7 +255,7 @@ class Broker:
         if isinstance(permit, Permit) and function is not None:
             try:
                 await self.own.ready(function.upstream)
-            except UpstreamError as error:
+            except errors.UpstreamError as error:
                 entry.sources |= self.authorization.carry([function.upstream])
                 _end(entry, error.outcome, _call_error(error))
                 self.audit.outcome(entry)
@@ -432,18 +428,18 @@ class Broker:
                 )
         except WithheldError as error:
             return _end(entry, "refused", error.call_error)
-        except UpstreamError as error:
+        except errors.UpstreamError as error:
             # Sent or not: the error may have words of the upstream, such as those on its stderr.
             entry.sources |= self.authorization.carry([function.upstream])
             if asked is not None and (unanswered := asked.refusal(str(error))) is not None:
                 return _end(entry, error.outcome, _unanswered_error(unanswered, str(error)))
-            is_rejected = isinstance(error, UpstreamRefusedError) and error.rpc_code == INVALID_PARAMS
+            is_rejected = isinstance(error, errors.UpstreamRefusedError) and error.rpc_code == INVALID_PARAMS
             failure = _call_error(error, _signature_hint(function) if is_rejected else error.hint)
             return replace(_end(entry, error.outcome, failure), data=error.data)
         if result.is_error:
             text = upstream.redact.start(_error_text(result), MAX_ERROR_CHARACTERS)[:MAX_ERROR_CHARACTERS]
             hint = _signature_hint(function) if _ABOUT_ARGUMENTS.search(_QUOTED_PATH.sub("", text)) else ""
-            hint = UpstreamInternalError.hint if is_network_failure(text) else hint
+            hint = errors.UpstreamInternalError.hint if errors.is_network_failure(text) else hint
             failure = CallError("tool_error", text, hint)
             if asked is not None and (unanswered := asked.refusal(text)) is not None:
                 failure = _unanswered_error(unanswered, text)
@@ -489,7 +485,7 @@ def _end(entry: Entry, state: CallState, error: CallError | None) -> Outcome:
     return Outcome(error=error)
 
 
-def _call_error(error: UpstreamError, hint: str | None = None) -> CallError:
+def _call_error(error: errors.UpstreamError, hint: str | None = None) -> CallError:
     kind = UnreachableError if isinstance(error, UNREACHABLE) else CallError
     return kind(error.code, str(error)[:MAX_ERROR_CHARACTERS], error.hint if hint is None else hint)
 

@@ -9,15 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from mcp_types import (
-    AudioContent,
-    BlobResourceContents,
-    ContentBlock,
-    EmbeddedResource,
-    ImageContent,
-    ResourceLink,
-    TextContent,
-)
+import mcp_types as types
 from pydantic import ValidationError
 
 from manifests.json_value import Json
@@ -33,12 +25,12 @@ _USUAL_MIME_TYPE_CHARS = 100
 _DATA_URL: Final = re.compile(r"\s*data:([\w.+-]+/[\w.+-]+)?(?:;[^;,]*)*;base64,", re.IGNORECASE)
 _STANDARD: Final = str.maketrans("-_", "+/")
 
-_KINDS: Mapping[str, type[ContentBlock]] = {
-    "text": TextContent,
-    "image": ImageContent,
-    "audio": AudioContent,
-    "resource": EmbeddedResource,
-    "resource_link": ResourceLink,
+_KINDS: Mapping[str, type[types.ContentBlock]] = {
+    "text": types.TextContent,
+    "image": types.ImageContent,
+    "audio": types.AudioContent,
+    "resource": types.EmbeddedResource,
+    "resource_link": types.ResourceLink,
 }
 
 ALLOWED = (
@@ -52,7 +44,7 @@ ALLOWED = (
 class Emitted:
     """The valid blocks, and a notice for each dropped one. `tokens` counts the text of the blocks."""
 
-    blocks: Sequence[ContentBlock]
+    blocks: Sequence[types.ContentBlock]
     notices: Sequence[str]
     tokens: int
 
@@ -65,7 +57,7 @@ def content_blocks(emitted: Sequence[dict[str, Json]], max_text_tokens: int) -> 
 
     Source: MCP 2026-07-28, server/tools#tool-result.
     """
-    blocks: list[ContentBlock] = []
+    blocks: list[types.ContentBlock] = []
     notices: list[str] = []
     left_tokens = max_text_tokens
     for position, raw in enumerate(emitted[:MAX_BLOCKS]):
@@ -93,7 +85,7 @@ class BlockError(Exception):
     """The value is not an MCP content block. The message says why."""
 
 
-def _block(raw: dict[str, Json]) -> ContentBlock:
+def _block(raw: dict[str, Json]) -> types.ContentBlock:
     kind = raw.get("type")
     if not isinstance(kind, str) or kind not in _KINDS:
         shown = f"unknown: {kind[:40]!r}" if isinstance(kind, str) else "not a string"
@@ -105,10 +97,14 @@ def _block(raw: dict[str, Json]) -> ContentBlock:
         # pydantic adds the class of the resource that it tried.
         place = ".".join(str(step) for step in first["loc"] if not str(step).endswith("Contents"))
         raise BlockError(f"{kind}: {place[:80]}: {first['msg'][:80]}") from error
-    binary = block.resource if isinstance(block, EmbeddedResource) else block
+    binary = block.resource if isinstance(block, types.EmbeddedResource) else block
     try:
         match binary:
-            case ImageContent(data=data) | AudioContent(data=data) | BlobResourceContents(blob=data):
+            case (
+                types.ImageContent(data=data)
+                | types.AudioContent(data=data)
+                | types.BlobResourceContents(blob=data)
+            ):
                 base64.b64decode(data, validate=True)
     except ValueError:
         # Some clients refuse a whole answer for one image.
@@ -132,10 +128,10 @@ def _mended(raw: dict[str, Json]) -> dict[str, Json]:
     return fixed
 
 
-def _text(block: ContentBlock) -> str:
+def _text(block: types.ContentBlock) -> str:
     """All text in the block that a model may read, which is everything except its binary data."""
     rest = block.model_dump(mode="json", by_alias=True, exclude_none=True)
-    parts = [rest, rest["resource"]] if isinstance(block, EmbeddedResource) else [rest]
+    parts = [rest, rest["resource"]] if isinstance(block, types.EmbeddedResource) else [rest]
     for part in parts:
         for name in ("type", "data", "blob"):
             part.pop(name, None)

@@ -195,12 +195,9 @@ def fork_run(
     head = replace(head, record=replace(record, events=()), is_background=True, caller=caller or head.caller)
     entries = tuple(entry for entry in past.entries.values() if entry.seq < seq)
     known = [call for call in stored.calls if call.seq < seq and (call.outcome or call.state == "intended")]
-    lifetime_seconds = stored.row.expires - stored.row.began
-    row = replace(
-        new_row(new_run_id(), stored.row.owner, head, run, lifetime_seconds / DAY_SECONDS),
-        state="waiting",
-        wake_at=0.0,
-    )
+    days = (stored.row.expires - stored.row.began) / DAY_SECONDS
+    row = new_row(new_run_id(), stored.row.owner, head, run, days)
+    row = replace(row, state="waiting", wake_at=0.0)
     tables.create(row, HEAD.dump_json(head), head.caller.label)
     calls = [replace(call, run=row.id) for call in known]
     tables.advance(row.id, row.epoch, chunk=dump_chunk(record.events, entries), calls=calls)

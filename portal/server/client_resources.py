@@ -223,11 +223,8 @@ class ClientResources:
         for key, known in self._manifest(context).namespaces.items():
             if known == namespace:
                 return key
-        raise MCPError(
-            types.INVALID_PARAMS,
-            f"there is no such {kind}: its name does not begin with that of an upstream",
-            about,
-        )
+        message = f"there is no such {kind}: its name does not begin with that of an upstream"
+        raise MCPError(types.INVALID_PARAMS, message, about)
 
     @asynccontextmanager
     async def _resources(

@@ -187,12 +187,8 @@ class PostgresDatabase:
 
     def gone(self) -> list[str]:
         """None: what tells who has ended is its last sign of life. This only limits how many there are."""
-        return [
-            each
-            for (each,) in self.rows(
-                "SELECT id FROM replicas WHERE seen < ?", self.now() - _FORGOTTEN_SECONDS
-            )
-        ]
+        oldest = self.now() - _FORGOTTEN_SECONDS
+        return [each for (each,) in self.rows("SELECT id FROM replicas WHERE seen < ?", oldest)]
 
     def close(self) -> None:
         self._closed.set()
