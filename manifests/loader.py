@@ -15,12 +15,22 @@ import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from manifests import own_files
 from manifests.constraints import TAG, UNUSABLE
 from manifests.errors import KeyPath, ManifestError, Place, Problem, nearest, problem_at
 from manifests.exposure import command_files, exposures
 from manifests.json_value import Json
 from manifests.manifest import Manifest, validation_problems
+from manifests.own_files import (
+    ManifestFiles,
+    cache_folder,
+    lock_content,
+    lock_path,
+    parsed_lock,
+    read_capped,
+    state_folder,
+    unreadable,
+    utf8,
+)
 from manifests.portal_manifest import HttpUpstream, PortalManifest
 from manifests.references import (
     CallerHeader,
@@ -58,7 +68,7 @@ def load_manifest(
     return parse_manifest(read_files(path, environ), environ, fetch_secrets)
 
 
-def read_files(path: Path, environ: Mapping[str, str]) -> own_files.ManifestFiles:
+def read_files(path: Path, environ: Mapping[str, str]) -> ManifestFiles:
     """Read the manifest, portal.env and portal.lock beside it, and the code that it names. Nothing of it runs.
 
     The first one that cannot be read, or a portal.env that others can access, is the `problem` of the files.
@@ -67,36 +77,32 @@ def read_files(path: Path, environ: Mapping[str, str]) -> own_files.ManifestFile
     contents: dict[str, bytes] = {}
     problem = None
     if not path.name:  # a folder, beside which nothing lies
-        own_files.read_capped(path, MAX_BYTES)
-    for file, read in (
-        (path, _text),
-        (env_path(path), env_content),
-        (own_files.lock_path(path), own_files.lock_content),
-    ):
+        read_capped(path, MAX_BYTES)
+    for file, read in ((path, _text), (env_path(path), env_content), (lock_path(path), lock_content)):
         try:
             contents |= {} if (content := read(file)) is None else {file.name: content}
         except ManifestError as error:
             contents[file.name], problem = str(error).encode(), problem or error
-    data, commands = written(own_files.ManifestFiles(path, contents), environ)
+    data, commands = written(ManifestFiles(path, contents), environ)
     for name in (*_code(data), *(name for each in commands for name in command_files(each, path.parent))):
         try:
             max_bytes = MAX_BYTES if name.endswith(".py") else MAX_PROGRAM_BYTES
-            contents[name] = own_files.read_capped(path.parent / name, max_bytes)[0]
+            contents[name] = read_capped(path.parent / name, max_bytes)[0]
         except ManifestError as error:
             contents[name], problem = str(error).encode(), problem or error
         except (FileNotFoundError, ValueError):  # no file has such a name
             pass
-    return own_files.ManifestFiles(path, contents, problem)
+    return ManifestFiles(path, contents, problem)
 
 
 def _text(path: Path) -> bytes:
     try:
-        return own_files.read_capped(path, MAX_BYTES)[0]
+        return read_capped(path, MAX_BYTES)[0]
     except FileNotFoundError as error:
-        raise ManifestError([Problem(own_files.unreadable(error, path))], path.name) from None
+        raise ManifestError([Problem(unreadable(error, path))], path.name) from None
 
 
-def written(files: own_files.ManifestFiles, environ: Mapping[str, str]) -> tuple[dict[str, Json], list[str]]:
+def written(files: ManifestFiles, environ: Mapping[str, str]) -> tuple[dict[str, Json], list[str]]:
     """The data of a manifest with stand-ins, valid or not, as what stands in may be invalid, and its commands."""
     with suppress(ManifestError):
         _, interpolation, data = _interpolated(files, environ, stand_in)
@@ -119,7 +125,7 @@ def _code(data: Mapping[str, Json]) -> Iterator[str]:
 
 
 def parse_manifest(
-    files: own_files.ManifestFiles, environ: Mapping[str, str], fetch_secrets: FetchSecrets = fetch_nothing
+    files: ManifestFiles, environ: Mapping[str, str], fetch_secrets: FetchSecrets = fetch_nothing
 ) -> Manifest:
     """Parse the files of a manifest. Variables of the environment override those of portal.env.
 
@@ -129,18 +135,18 @@ def parse_manifest(
     """
     if files.problem is not None:
         raise files.problem
-    contents, lock = files.contents, own_files.lock_path(files.path).name
+    contents, lock = files.contents, lock_path(files.path).name
     manifest = _parse(files, environ, fetch_secrets)
     modules = {*_code({"middleware": manifest.portal.middleware})}
     return replace(
         manifest,
-        lock=own_files.parsed_lock(contents[lock], lock) if lock in contents else None,
+        lock=parsed_lock(contents[lock], lock) if lock in contents else None,
         hashes=files.hashes,
         modules={name: contents[name] for name in modules & contents.keys()},
     )
 
 
-def check_written(files: own_files.ManifestFiles, environ: Mapping[str, str]) -> None:
+def check_written(files: ManifestFiles, environ: Mapping[str, str]) -> None:
     """Raises ManifestError: it cannot be used, whatever its references stand for. Nothing of it runs."""
     try:
         parse_manifest(files, environ, stand_in)
@@ -150,12 +156,12 @@ def check_written(files: own_files.ManifestFiles, environ: Mapping[str, str]) ->
 
 
 def _interpolated(
-    files: own_files.ManifestFiles, environ: Mapping[str, str], fetch_secrets: FetchSecrets
+    files: ManifestFiles, environ: Mapping[str, str], fetch_secrets: FetchSecrets
 ) -> tuple["YamlSource", Interpolation, Json]:
     path, env = files.path, env_path(files.path).name
     kept = parsed_env(files.contents.get(env), env)
     try:
-        source = read_yaml(own_files.utf8(files.contents[path.name], path.name))
+        source = read_yaml(utf8(files.contents[path.name], path.name))
     except ManifestError as error:
         raise ManifestError(error.problems, path.name) from None
     environ = {**literal_defaults(source.data), **kept, **environ}
@@ -163,10 +169,8 @@ def _interpolated(
     return source, interpolation, interpolation.manifest({} if source.data is None else source.data)
 
 
-def _parse(
-    files: own_files.ManifestFiles, environ: Mapping[str, str], fetch_secrets: FetchSecrets
-) -> Manifest:
-    path, own_folders = files.path, [own_files.state_folder(environ), own_files.cache_folder(environ)]
+def _parse(files: ManifestFiles, environ: Mapping[str, str], fetch_secrets: FetchSecrets) -> Manifest:
+    path, own_folders = files.path, [state_folder(environ), cache_folder(environ)]
     source, interpolation, data = _interpolated(files, environ, fetch_secrets)
     problems, portal = [*source.problems, *interpolation.problems], None
     try:

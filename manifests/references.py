@@ -335,10 +335,7 @@ def env_text(values: Mapping[str, str], before: str = "") -> str:
     """The text of the file: `before`, or a heading for a new file, and then `values`."""
     start = before or _HEADING
     gap = "" if start.endswith("\n") else "\n"
-    quoted = (
-        each if _BARE.fullmatch(each) else json.dumps(each, ensure_ascii=False) for each in values.values()
-    )
-    return start + gap + "".join(f"{name}={value}\n" for name, value in zip(values, quoted, strict=True))
+    return f"{start}{gap}" + "".join(f"{name}={_quoted(value)}\n" for name, value in values.items())
 
 
 def parsed_env(content: bytes | None, file: str) -> dict[str, str]:
@@ -368,6 +365,10 @@ def _unquoted(text: str) -> str | None:
     elif text.startswith("'"):
         value = text[1:-1] if len(text) > 1 and text.endswith("'") and "'" not in text[1:-1] else None
     return value if isinstance(value, str) and _FIT.fullmatch(value) else None
+
+
+def _quoted(value: str) -> str:
+    return value if _BARE.fullmatch(value) else json.dumps(value, ensure_ascii=False)
 
 
 TOKEN: Final = re.compile(

@@ -426,11 +426,8 @@ class Session:
     def take(self, tools: Iterable[RecordedTool]) -> None:
         """Let it have these tools, whose names and headers are usable."""
         self.tools = tuple(tools)
-        maps = (
-            {tool.name: inbound.x_mcp_header_map(tool.input_schema) for tool in self.tools}
-            if self.is_modern
-            else {}
-        )
+        with_headers = self.tools if self.is_modern else ()
+        maps = {tool.name: inbound.x_mcp_header_map(tool.input_schema) for tool in with_headers}
         self._header_maps = {name: headers for name, headers in maps.items() if headers}
 
     async def _page(self, cursor: Json) -> dict[str, Json]:

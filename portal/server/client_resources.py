@@ -248,9 +248,8 @@ class ClientResources:
             cause = error.__cause__
             is_rejected = isinstance(cause, UpstreamRefusedError) and cause.rpc_code in _NOT_FOUND
             is_clients_fault = error.state == "refused" or is_rejected
-            raise MCPError(
-                types.INVALID_PARAMS if is_clients_fault else types.INTERNAL_ERROR, text, about
-            ) from error
+            code = types.INVALID_PARAMS if is_clients_fault else types.INTERNAL_ERROR
+            raise MCPError(code, text, about) from error
 
     async def _answer(self, context: Context, key: str, kind: type[Answer], raw: Json) -> Answer:
         most = self._manifest(context).portal.capabilities.limits.outcome_bytes
@@ -264,9 +263,8 @@ class ClientResources:
                 clean = clean_json(raw, self.accounts.fleet[key].redact.start, most)
                 return kind.model_validate(clean, by_name=False)
         except (ValidationError, ValueError, RecursionError) as error:
-            raise MCPError(
-                types.INTERNAL_ERROR, f"the answer of upstream {key!r} is not valid MCP"
-            ) from error
+            message = f"the answer of upstream {key!r} is not valid MCP"
+            raise MCPError(types.INTERNAL_ERROR, message) from error
         raise MCPError(
             types.INTERNAL_ERROR, f"the answer of upstream {key!r} exceeds limits.outcome_bytes = {most:,}"
         )

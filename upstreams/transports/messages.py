@@ -8,9 +8,18 @@ from dataclasses import dataclass
 from typing import Final
 
 import anyio
-import mcp_types as types
 from mcp.shared.dispatcher import as_request_id
 from mcp.shared.message import SessionMessage
+from mcp_types import (
+    INTERNAL_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    RequestId,
+)
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from manifests.json_value import Json, no_collection
@@ -139,11 +148,11 @@ class MessageReader:
             self._note("not a JSON-RPC message", text)
             self.limits.take_unsolicited(len(members) - len(read) + size_units)
         for message in read:
-            if isinstance(message, types.JSONRPCRequest):
+            if isinstance(message, JSONRPCRequest):
                 if len(text) > MAX_REQUEST_BYTES:
                     raise UpstreamCutOffError(f"sent a request of more than {MAX_REQUEST_BYTES} bytes")
                 self.limits.take_unsolicited(REQUEST_UNITS + size_units)
-            elif isinstance(message, types.JSONRPCNotification):
+            elif isinstance(message, JSONRPCNotification):
                 self.limits.take_unsolicited(1 + size_units)
         return [SessionMessage(message) for message in read]
 
@@ -164,8 +173,8 @@ class MessageReader:
         return []
 
     def read_answer(
-        self, text: bytes, request_id: types.RequestId, status: str = ""
-    ) -> types.JSONRPCResponse | types.JSONRPCError:
+        self, text: bytes, request_id: RequestId, status: str = ""
+    ) -> JSONRPCResponse | JSONRPCError:
         """The answer in an HTTP body. Raises UpstreamAnswerError: it is none, or a result for another request.
 
         The id may be missing. That of an error may be anything: the Python SDK 1.x refuses with "server-error", before
@@ -176,10 +185,10 @@ class MessageReader:
         except ValueError as error:
             raise UpstreamAnswerError(f"the answer is unreadable: {error}") from None
         answer = messages[0].message if messages else None
-        if not isinstance(answer, types.JSONRPCResponse | types.JSONRPCError):
+        if not isinstance(answer, JSONRPCResponse | JSONRPCError):
             raise UpstreamAnswerError("the answer is not a JSON-RPC response")
         if not is_answer_to(request_id, answer.id):
-            if isinstance(answer, types.JSONRPCError):
+            if isinstance(answer, JSONRPCError):
                 message = f"{status}: {answer.error.message}" if status else answer.error.message
                 told = answer.error.model_copy(update={"message": message})
                 answer = answer.model_copy(update={"error": told})
@@ -190,7 +199,7 @@ class MessageReader:
     def _note(self, what: str, text: bytes) -> None:
         self.diagnostics.note(f"sent text that is {what}: {self.diagnostics.redact.excerpt(text[:4096])!r}")
 
-    def _message(self, value: Json) -> types.JSONRPCMessage | None:
+    def _message(self, value: Json) -> JSONRPCMessage | None:
         if not isinstance(value, dict):
             return None
         request_id = _request_id(value.get("id"))
@@ -198,21 +207,17 @@ class MessageReader:
         if isinstance(method, str):
             params = params if isinstance(params, dict) else None
             if request_id is None:
-                return types.JSONRPCNotification.model_construct(jsonrpc="2.0", method=method, params=params)
-            return types.JSONRPCRequest.model_construct(
-                jsonrpc="2.0", id=request_id, method=method, params=params
-            )
+                return JSONRPCNotification.model_construct(jsonrpc="2.0", method=method, params=params)
+            return JSONRPCRequest.model_construct(jsonrpc="2.0", id=request_id, method=method, params=params)
         if value.get("error") is not None:
-            return types.JSONRPCError.model_construct(
-                jsonrpc="2.0", id=request_id, error=_error(value["error"])
-            )
+            return JSONRPCError.model_construct(jsonrpc="2.0", id=request_id, error=_error(value["error"]))
         if "result" not in value or (request_id is None and value.get("jsonrpc") != "2.0"):
             return None
         if not isinstance(value["result"], dict):
             excerpt = self.diagnostics.redact.excerpt(_text(value["result"]).encode())
             return failed_answer(request_id, UpstreamAnswerError(f"the answer is not an object: {excerpt}"))
         # An answer in an HTTP body may lack an id: `read_answer` fills it in.
-        return types.JSONRPCResponse.model_construct(jsonrpc="2.0", id=request_id, result=value["result"])
+        return JSONRPCResponse.model_construct(jsonrpc="2.0", id=request_id, result=value["result"])
 
 
 def parsed(text: bytes) -> Json:
@@ -268,32 +273,32 @@ def unsendable(value: Json) -> str:
     return ""
 
 
-def failed_answer(request_id: types.RequestId | None, failure: UpstreamError) -> types.JSONRPCError:
+def failed_answer(request_id: RequestId | None, failure: UpstreamError) -> JSONRPCError:
     """An answer that carries a failure through the SDK, which passes only JSON-RPC errors; see `failure_of`."""
-    error = types.ErrorData.model_construct(code=types.INTERNAL_ERROR, message=str(failure), data=failure)
-    return types.JSONRPCError.model_construct(jsonrpc="2.0", id=request_id, error=error)
+    error = ErrorData.model_construct(code=INTERNAL_ERROR, message=str(failure), data=failure)
+    return JSONRPCError.model_construct(jsonrpc="2.0", id=request_id, error=error)
 
 
-def failure_of(error: types.ErrorData) -> UpstreamError | None:
+def failure_of(error: ErrorData) -> UpstreamError | None:
     """The failure in a `failed_answer`. No upstream can forge one, because upstreams send JSON."""
     return error.data if isinstance(error.data, UpstreamError) else None
 
 
-def is_answer_to(request_id: types.RequestId, answered: Json) -> bool:
+def is_answer_to(request_id: RequestId, answered: Json) -> bool:
     """Whether this is the id of the request, perhaps as text or as 1.0."""
     return str(_request_id(answered)) == str(request_id)
 
 
-def _request_id(value: Json) -> types.RequestId | None:
+def _request_id(value: Json) -> RequestId | None:
     return int(value) if isinstance(value, float) and value.is_integer() else as_request_id(value)
 
 
-def _error(value: Json) -> types.ErrorData:
+def _error(value: Json) -> ErrorData:
     if not isinstance(value, dict):
-        return types.ErrorData(code=types.INTERNAL_ERROR, message=_text(value))
+        return ErrorData(code=INTERNAL_ERROR, message=_text(value))
     code, message = value.get("code"), value.get("message")
-    return types.ErrorData(
-        code=code if isinstance(code, int) else types.INTERNAL_ERROR,
+    return ErrorData(
+        code=code if isinstance(code, int) else INTERNAL_ERROR,
         message=message if isinstance(message, str) else _text(value),
         data=value.get("data"),
     )

@@ -20,6 +20,8 @@ from upstreams.transports.messages import STRAY_ANSWER_UNITS, InboundLimits, kno
 
 _CLOSED: Final = object()
 
+Answer: TypeAlias = types.JSONRPCResponse | types.JSONRPCError
+
 ProgressHandler: TypeAlias = Callable[[float, float | None, str | None], None]
 """Called with the progress of a call, the total if known, and a message."""
 
@@ -45,7 +47,7 @@ class Wire(JSONRPCDispatcher):
         super().__init__(_Incoming(read_stream, self), write_stream)
         self._ids = count(1)
         self._requests = write_stream
-        self._awaited: dict[types.RequestId, asyncio.Future[types.JSONRPCResponse | types.JSONRPCError]] = {}
+        self._awaited: dict[types.RequestId, asyncio.Future[Answer]] = {}
         """Requests in flight."""
         self._subscriptions: set[types.RequestId] = set()
         """Those that stay open by design."""
@@ -87,9 +89,7 @@ class Wire(JSONRPCDispatcher):
         await anyio.lowlevel.checkpoint_if_cancelled()  # nothing was sent yet, so nothing has to be cancelled
         if self.ended.is_set():
             raise _closed()
-        answered: asyncio.Future[types.JSONRPCResponse | types.JSONRPCError] = (
-            asyncio.get_running_loop().create_future()
-        )
+        answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         key = dispatcher.coerce_request_id(request_id)
         self._awaited[key] = answered
         if method == "subscriptions/listen":
@@ -128,7 +128,7 @@ class Wire(JSONRPCDispatcher):
         self,
         request: types.JSONRPCRequest,
         headers: dict[str, str] | None,
-        answered: asyncio.Future[types.JSONRPCResponse | types.JSONRPCError],
+        answered: asyncio.Future[Answer],
     ) -> None:
         """Send a request until it is answered, even if the transport would take longer."""
         try:
@@ -145,7 +145,7 @@ class Wire(JSONRPCDispatcher):
     def is_wanted(self, item: SessionMessage) -> bool:
         """Whether the SDK should handle a message. Raises UpstreamCutOffError: too many unsolicited messages."""
         message = item.message
-        if not isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
+        if not isinstance(message, Answer):
             return True
         request_id = message.id
         if request_id is None and isinstance(message, types.JSONRPCError):

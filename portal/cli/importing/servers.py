@@ -15,7 +15,16 @@ from urllib.parse import unquote
 
 from manifests.json_value import Json
 from manifests.references import TOKEN, VariableReference
-from portal.cli.importing import clients
+from portal.cli.importing.clients import (
+    CLAUDE_CODE,
+    CLINE,
+    COPILOT,
+    GEMINI,
+    GOOSE,
+    OPENCODE,
+    ClientFile,
+    Data,
+)
 from upstreams.redaction import LEAST_CHARACTERS
 
 _TRANSPORTS: Final = ("stdio", "local", "remote", "http", "streamablehttp", "sse")
@@ -78,7 +87,7 @@ class EntryError(ValueError):
 class Origin:
     """The place of a server: `name` in the object at `container` of the file."""
 
-    file: clients.ClientFile
+    file: ClientFile
     name: str
     container: tuple[str, ...]
 
@@ -121,26 +130,24 @@ class Server:
         return {key: value for key, value in found.items() if value}
 
 
-def containers(
-    file: clients.ClientFile, data: clients.Data
-) -> Iterator[tuple[tuple[str, ...], clients.Data]]:
+def containers(file: ClientFile, data: Data) -> Iterator[tuple[tuple[str, ...], Data]]:
     """The objects with servers in a file, each with its path. Claude Code also has one per project."""
     key = file.client.key
-    projects = data.get("projects") if file.client is clients.CLAUDE_CODE else None
+    projects = data.get("projects") if file.client is CLAUDE_CODE else None
     found: dict[tuple[str, ...], Any] = {
         (): data,
         **{("projects", path): each for path, each in (projects or {}).items()},
     }
     for path, holder in found.items():
         if isinstance(holder, MutableMapping) and isinstance(servers := holder.get(key), MutableMapping):
-            inner = servers.get("servers") if file.client is clients.OPENCODE else None
+            inner = servers.get("servers") if file.client is OPENCODE else None
             if isinstance(inner, MutableMapping) and "type" not in inner:  # since opencode 2
                 yield (*path, key, "servers"), inner
             else:
                 yield (*path, key), servers
 
 
-def servers_of(file: clients.ClientFile, data: clients.Data, home: Path) -> list[Server | SkippedServer]:
+def servers_of(file: ClientFile, data: Data, home: Path) -> list[Server | SkippedServer]:
     """The servers of a file, in order."""
     found: list[Server | SkippedServer] = []
     for container, servers in containers(file, data):
@@ -156,9 +163,9 @@ def servers_of(file: clients.ClientFile, data: clients.Data, home: Path) -> list
     return found
 
 
-def is_excluded(file: clients.ClientFile, data: clients.Data, name: str) -> bool:
+def is_excluded(file: ClientFile, data: Data, name: str) -> bool:
     """Whether the lists of Gemini CLI leave a server out."""
-    lists = data.get("mcp") if file.client is clients.GEMINI else None
+    lists = data.get("mcp") if file.client is GEMINI else None
     lists = lists if isinstance(lists, Mapping) else {}
     allowed = lists.get("allowed")
     return name in (lists.get("excluded") or ()) or (isinstance(allowed, list) and name not in allowed)
@@ -179,14 +186,14 @@ def variable_name(*texts: str) -> str:
     return f"_{name}" if name[0].isdigit() else name
 
 
-def _in_our_words(file: clients.ClientFile, entry: Any) -> Any:
+def _in_our_words(file: ClientFile, entry: Any) -> Any:
     """The entry with the keys that most clients have."""
     if not isinstance(entry, Mapping):
         return entry
     found = {_KEYS.get(key, key): value for key, value in entry.items()}
-    if file.client is clients.COPILOT and (tools := found.pop("tools", None)) != ["*"]:
+    if file.client is COPILOT and (tools := found.pop("tools", None)) != ["*"]:
         found["enabled_tools"] = tools
-    if file.client is clients.GOOSE:
+    if file.client is GOOSE:
         found["enabled_tools"] = found.pop("available_tools", None) or None
     command = found.get("command")
     if isinstance(command, list):  # opencode
@@ -266,10 +273,7 @@ class _Entry:
             headers["Authorization"] = ("Bearer ", _reference(bearer))
         templates: dict[str, Any] = {"url": self._url(url), "headers": headers}
         # A URL without a type is one of HTTP+SSE there.
-        is_older = self.origin.file.client in (clients.GEMINI, clients.CLINE) and (keys[-1], kind) == (
-            "url",
-            "stdio",
-        )
+        is_older = self.origin.file.client in (GEMINI, CLINE) and (keys[-1], kind) == ("url", "stdio")
         if kind == "sse" or is_older or re.split(r"[?#]", url)[0].rstrip("/").endswith("/sse"):
             templates["transport"] = ("sse",)
         return templates

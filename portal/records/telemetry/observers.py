@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar, get_args
+from typing import Any, Final, TypeAlias, TypeVar, get_args
 
 import anyio
 import structlog
@@ -32,6 +32,7 @@ from upstreams.supervisor import Supervisor
 from upstreams.tools import ToolResult
 
 T = TypeVar("T")
+Sending: TypeAlias = Callable[[], Awaitable[T]]
 
 log = structlog.get_logger()
 
@@ -90,12 +91,7 @@ class _ClientRequests(ServerMiddleware[Any]):
 
 
 async def record_attempt(
-    telemetry: Telemetry,
-    upstream: Supervisor,
-    session: Session,
-    method: str,
-    tool: str,
-    send: Callable[[], Awaitable[T]],
+    telemetry: Telemetry, upstream: Supervisor, session: Session, method: str, tool: str, send: Sending[T]
 ) -> T:
     """Record one attempt of a request to an upstream."""
     attributes: Attributes = {
