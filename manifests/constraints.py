@@ -137,11 +137,7 @@ def _check_upstream_name(text: str) -> str:
     return text
 
 
-UpstreamName: TypeAlias = Annotated[
-    str,
-    Field(max_length=100),
-    AfterValidator(_check_upstream_name),
-]
+UpstreamName: TypeAlias = Annotated[str, Field(max_length=100), AfterValidator(_check_upstream_name)]
 
 ProfileName: TypeAlias = Annotated[str, Field(max_length=100, pattern=r"^[A-Za-z0-9_-]+$")]
 TenantName: TypeAlias = Annotated[str, Field(max_length=100, pattern=r"^[a-z0-9][a-z0-9_-]*$")]

@@ -128,7 +128,9 @@ def writable_files(
         roots = [path for text in (*spec.args, *spec.roots) for path in _paths(text, cwd)]
         roots += [cwd] if spec.cwd else []
         named = dict.fromkeys(what for root in roots for what in _found(root, files, own_folders))
-        takes_paths = any(_is_path(each) for tool in tools for each in tool.arguments or ())
+        names = (each for tool in tools for each in tool.arguments or ())  # path, repoPath, output_dir
+        words = (word.lower() for name in names for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name))
+        takes_paths = any(map(_PATH_WORD.fullmatch, words))
         if found := named or (takes_paths and dict.fromkeys(_found(cwd, files, own_folders))):
             text = (
                 f"{manifest.where('upstreams', name)}: through {name} a script may write {', '.join(found)}, and so "
@@ -158,10 +160,3 @@ def command_files(command: str, folder: Path) -> Iterator[str]:
         names = [os.path.relpath(path, folder) for path in paths]
         names += [os.path.relpath(os.path.realpath(path), real) for path in paths]
         yield from (each for each in dict.fromkeys(names) if each[:3] != "../" and (folder / each).is_file())
-
-
-def _is_path(parameter: str) -> bool:
-    """Whether a parameter is called like a place in the file system: path, repoPath, output_dir."""
-    return any(
-        map(_PATH_WORD.fullmatch, (each.lower() for each in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", parameter)))
-    )

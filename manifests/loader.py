@@ -131,8 +131,7 @@ def parse_manifest(
 
     `fetch_secrets` is called once, for all references to commands and the keyring; it may block.
 
-    Raises:
-        ManifestError: A file cannot be used; it carries every problem found.
+    Raises ManifestError: a file cannot be used; it carries every problem found.
     """
     if files.problem is not None:
         raise files.problem
@@ -303,8 +302,7 @@ MAX_DEPTH = 32
 def _compose(text: str) -> yaml.Node | None:
     """Parse the only document of a text, ignoring tags.
 
-    Raises:
-        ManifestError: It is not YAML, has several documents, is nested too deeply, or has an alias without anchor.
+    Raises ManifestError: it is not YAML, has several documents, is nested too deeply, or has an alias without anchor.
     """
     # libyaml reads a manifest of 900 upstreams in 4 ms, pure Python in 70 ms; not every platform has libyaml.
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
@@ -401,8 +399,7 @@ class YamlSource:
 def read_yaml(text: str) -> YamlSource:
     """Read a text of at most one YAML document.
 
-    Raises:
-        ManifestError: It is not YAML or exceeds a limit. No other problem is reported then.
+    Raises ManifestError: it is not YAML or exceeds a limit. No other problem is reported then.
     """
     source, root = YamlSource(), _compose(text)
     if root is not None:

@@ -135,8 +135,7 @@ def write_whole(
 
     With `is_lasting` it waits for the disk; data that can be recreated does without.
 
-    Raises:
-        OSError: It cannot be written; the old file is unchanged.
+    Raises OSError: it cannot be written; the old file is unchanged.
     """
     new = path.with_name(f"{UNFINISHED}{uuid4().hex}")
     try:
@@ -261,8 +260,7 @@ def lock_path(manifest: Path) -> Path:
 def read_lock(path: Path) -> Lock | None:
     """Read the lock; None if the file does not exist.
 
-    Raises:
-        ManifestError: It cannot be read or used; it carries every problem found.
+    Raises ManifestError: it cannot be read or used; it carries every problem found.
     """
     content = lock_content(path)
     return None if content is None else parsed_lock(content, path.name)

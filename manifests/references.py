@@ -314,8 +314,7 @@ def env_path(manifest: Path) -> Path:
 def read_env(path: Path) -> dict[str, str]:
     """The variables of the file; none if it does not exist.
 
-    Raises:
-        ManifestError: It cannot be read or parsed, or other users can access it; it carries the first problem.
+    Raises ManifestError: it cannot be read or parsed, or other users can access it; it carries the first problem.
     """
     return parsed_env(env_content(path), path.name)
 

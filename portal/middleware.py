@@ -70,8 +70,7 @@ def load_middleware(
     Of those that `names` name only the source in `modules` is run, by its path in `folder`, whatever lies there now.
     `folder` is on the import path only meanwhile. So a module there has to import its neighbours at its top.
 
-    Raises:
-        PortalError: A value cannot be used. The message names it and says what to do.
+    Raises PortalError: a value cannot be used. The message names it and says what to do.
     """
     with _importable(names, folder, modules):
         return tuple(map(_load, names))

@@ -106,10 +106,6 @@ class CallsInFlight:
                 self._cancel(int(number))
         self._flush()
 
-    def resume(self) -> None:
-        """The worker reads its answers again."""
-        self._start_waiting()
-
     def knows(self, code: str) -> bool:
         """Whether a call of this run failed with this code. Only then may the guest end with it."""
         return code in self._error_codes
@@ -185,7 +181,8 @@ class CallsInFlight:
             return _refused_call("parallel_calls_limit", message, _FEWER_AT_ONCE)
         return None
 
-    def _start_waiting(self) -> None:
+    def start_waiting(self) -> None:
+        """Start calls that wait, as far as limits and the worker allow."""
         while self._waiting and len(self._running) < self._limits.parallel_calls and self._is_live:
             if self.worker.is_congested or not self.worker.is_alive or self._is_over:
                 return
@@ -196,7 +193,7 @@ class CallsInFlight:
             else:
                 self._start(identity, ToolCall(seq, name, values), len(arguments))
             if len(arguments) > _LARGE_BYTES:
-                asyncio.get_running_loop().call_soon(self._start_waiting)
+                asyncio.get_running_loop().call_soon(self.start_waiting)
                 return
 
     def _read(self, identity: int, seq: int, arguments: bytes) -> dict[str, Json] | None:
@@ -239,7 +236,7 @@ class CallsInFlight:
 
     def _on_task_done(self, identity: int, task: "asyncio.Task[None]", size: int) -> None:
         self._finish_task(identity, task, size)
-        self._start_waiting()
+        self.start_waiting()
 
     def _cancel(self, identity: int) -> None:
         self._cancelled += 1
@@ -290,7 +287,7 @@ class CallsInFlight:
 
     def _flush(self) -> None:
         self._is_flushing = False
-        self._start_waiting()
+        self.start_waiting()
         self._send_answers()
 
     def _send_answers(self) -> None:

@@ -326,15 +326,12 @@ def read_prepared(payload: bytes, script: str, bounds: Bounds) -> Prepared:
         is_too_much = parsed.error.code == "memory_limit"
         error = bounds.exceeded("memory_limit") if is_too_much else parsed.error.as_run_error("syntax_error")
         return Prepared(script, error=error)
-    source = parsed.source if parsed.source is not None and _is_plausible(parsed.source, script) else script
-    return Prepared(
-        source,
-        parsed.names,
-        parsed.uses,
-        parsed.notices,
-        problems=parsed.problems,
-        unguarded_lines=parsed.unguarded_lines,
-    )
+    # It may be the script with inserted awaits: the same lines, and only little longer.
+    source = parsed.source or script
+    is_plausible = len(source) <= 4 * len(script) + 100 and source.count("\n") == script.count("\n")
+    problems, lines = parsed.problems, parsed.unguarded_lines
+    source = source if is_plausible else script
+    return Prepared(source, parsed.names, parsed.uses, parsed.notices, None, problems, lines)
 
 
 def read_ending(payload: bytes, bounds: Bounds, knows: Callable[[str], bool], most_values: int) -> Ending:
@@ -366,11 +363,6 @@ def _run_error(error: _Error, bounds: Bounds, knows: Callable[[str], bool]) -> R
         return bounds.result(size if is_over else None)
     is_known = isinstance(code, str) and (code in _GUEST_CODES or knows(code))
     return error.as_run_error(code if is_known else "script_error")
-
-
-def _is_plausible(source: str, script: str) -> bool:
-    """Whether `source` may be the script with inserted awaits: the same lines, and only little longer."""
-    return len(source) <= 4 * len(script) + 100 and source.count("\n") == script.count("\n")
 
 
 def _read(kind: type[_MessageType], payload: bytes) -> _MessageType:

@@ -11,33 +11,12 @@ import anyio
 
 from manifests.grants import Limits
 from manifests.json_value import Json
+from sandbox_runtime import frames, result
 from sandbox_runtime.call_port import CallObserver, CallPort
 from sandbox_runtime.calls import CallsInFlight, TooManyCallsError
-from sandbox_runtime.frames import (
-    COUNT,
-    END_HEADER,
-    MAX_PREPARED_BYTES,
-    RUN_START,
-    TRAP_HEADER,
-    FrameError,
-    ToPortal,
-    ToWorker,
-    TrapCause,
-)
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
 from sandbox_runtime.guest_json import clean, encode
 from sandbox_runtime.recording import Origin, Record, Recording
-from sandbox_runtime.result import (
-    Bounds,
-    Captured,
-    Ending,
-    Prepared,
-    RunError,
-    RunResult,
-    read_ending,
-    read_prepared,
-    worker_lost,
-)
 from sandbox_runtime.worker_process import WorkerProcess
 
 LibraryTable: TypeAlias = Mapping[str, Mapping[str, str]]
@@ -52,12 +31,12 @@ _FRAME_SLACK_BYTES = 2 << 20
 MAX_SCRIPT_BYTES = 1 << 20
 _PREPARE_SECONDS = 5.0
 _REPLACEMENTS = 3
-_TOO_SLOW = RunError(
+_TOO_SLOW = result.RunError(
     "wall_limit",
     f"parsing took more than the fixed limit of {_PREPARE_SECONDS:g} s",
     hint="Split the script.",
 )
-_CANCELLED = RunError("cancelled", "the run was cancelled")
+_CANCELLED = result.RunError("cancelled", "the run was cancelled")
 _LOST = 0
 """The kind of a message that says the worker is gone."""
 
@@ -67,10 +46,10 @@ _Message: TypeAlias = tuple[int, bytes]
 _Read = TypeVar("_Read")
 
 
-def too_long(script_bytes: int) -> RunError:
+def too_long(script_bytes: int) -> result.RunError:
     """The error of a script over MAX_SCRIPT_BYTES."""
     message = f"the script has {script_bytes:,} bytes; the limit is {MAX_SCRIPT_BYTES:,}"
-    return RunError("syntax_error", message, hint="Split it into several scripts.")
+    return result.RunError("syntax_error", message, hint="Split it into several scripts.")
 
 
 @dataclass(eq=False)
@@ -84,10 +63,10 @@ class Run:
     """
 
     worker: WorkerProcess | None
-    bounds: Bounds
+    bounds: result.Bounds
     origin: Origin
     recording: Recording | None = None
-    refusal: RunError | None = None
+    refusal: result.RunError | None = None
     replace: Callable[[], Awaitable[WorkerProcess | None]] | None = None
     grants: RunGrants = NO_GRANTS
     _next: asyncio.Future[_Message] | None = None
@@ -97,7 +76,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self._error = self.refusal
-        self._captured = Captured(self.bounds.limits)
+        self._captured = result.Captured(self.bounds.limits)
         self._longest_call = max(self.bounds.limits.argument_bytes, self.grants.longest_write)
         self._replayed = None if self.recording is None else self.recording.replayed
         if self._replayed is not None:
@@ -119,7 +98,7 @@ class Run:
         """The script's output so far."""
         return self._captured.stdout
 
-    async def prepare(self, script: str, namespaces: Collection[str]) -> Prepared:
+    async def prepare(self, script: str, namespaces: Collection[str]) -> result.Prepared:
         """Parse a script inside the sandbox without running it.
 
         `namespaces` are all existing ones. Limits: 5 s, and 1 MiB of script.
@@ -128,7 +107,7 @@ class Run:
         if (size := len(script.encode())) > MAX_SCRIPT_BYTES:
             self._error = self._error or too_long(size)
         if self._error is not None or self.worker is None:
-            return Prepared(script, error=self._error)
+            return result.Prepared(script, error=self._error)
         limits, origin, names = self.bounds.limits, self.origin, tuple(namespaces)
         head = Record(origin, script, names, limits, self._longest_call, None, ())
         kind, payload = await self._send_prepare(head)
@@ -136,25 +115,25 @@ class Run:
             if kind != _LOST or not await self._replace_worker():
                 break
             kind, payload = await self._send_prepare(head)
-        if kind == ToPortal.PREPARED:
+        if kind == frames.ToPortal.PREPARED:
             prepared = await _in_thread_if_long(
-                len(payload), partial(read_prepared, payload, script, self.bounds)
+                len(payload), partial(result.read_prepared, payload, script, self.bounds)
             )
             self._error = self._error or prepared.error
             return prepared
         self._error = self._failure(kind, payload)
-        return Prepared(script, error=self._error)
+        return result.Prepared(script, error=self._error)
 
     async def execute(
         self, table: LibraryTable, port: CallPort, observer: CallObserver | None = None
-    ) -> RunResult:
+    ) -> result.RunResult:
         """Run the prepared script. `observer` observes all its calls.
 
         Cancelling it kills the worker and ends the calls in flight within milliseconds.
         Raises Exception: an exception of the port; a script cannot cause one.
         """
         if self._error is not None or self.worker is None:
-            return self._result(Ending(None, self._error, ()))
+            return self._result(result.Ending(None, self._error, ()))
         started = asyncio.get_running_loop().time()
         bounds, files, recording = self.bounds, self.grants.files, self.recording
         calls = CallsInFlight(self.worker, port, observer, bounds, self.fail, files, recording)
@@ -168,7 +147,7 @@ class Run:
         try:
             too_slow = bounds.exceeded("wall_limit")
             kind, payload = await self._ask(
-                ToWorker.EXECUTE, (settings,), bounds.limits.wall_seconds, too_slow
+                frames.ToWorker.EXECUTE, (settings,), bounds.limits.wall_seconds, too_slow
             )
         finally:
             with anyio.CancelScope(shield=True):
@@ -189,50 +168,50 @@ class Run:
         if worker is not None and worker.is_alive:
             worker.listen(None)
             if self.replace is not None and not self._is_renewed:
-                worker.send(ToWorker.RENEW)
+                worker.send(frames.ToWorker.RENEW)
 
     def receive(self, kind: int, payload: bytes) -> None:
         """Process a frame from the worker. Raises FrameError: it is unexpected now."""
         if self._next is None or self._next.done():
-            raise FrameError(f"unsolicited frame {kind}")
+            raise frames.FrameError(f"unsolicited frame {kind}")
         if self.recording is not None:
             self.recording.take(kind, payload)
-            if kind == ToPortal.TRACE:
+            if kind == frames.ToPortal.TRACE:
                 return
         if self._calls is not None:
             self._receive_from_script(self._calls, kind, payload)
-        elif kind in (ToPortal.PREPARED, ToPortal.TRAPPED):
+        elif kind in (frames.ToPortal.PREPARED, frames.ToPortal.TRAPPED):
             self._resolve(kind, payload)
         else:
-            raise FrameError(f"frame {kind} while a script is parsed")
+            raise frames.FrameError(f"frame {kind} while a script is parsed")
 
     def _receive_from_script(self, calls: CallsInFlight, kind: int, payload: bytes) -> None:
         match kind:
-            case ToPortal.CALLS:
+            case frames.ToPortal.CALLS:
                 try:
                     calls.receive(payload)
                 except TooManyCallsError:
                     self._error = self._error or self.bounds.exceeded("tool_calls_limit")
                     raise
-            case ToPortal.OUTPUT:
+            case frames.ToPortal.OUTPUT:
                 self._captured.take_output(payload)
-            case ToPortal.DROPPED if len(payload) == COUNT.size:
-                (self._captured.dropped_bytes,) = COUNT.unpack(payload)
-            case ToPortal.BLOCK:
+            case frames.ToPortal.DROPPED if len(payload) == frames.COUNT.size:
+                (self._captured.dropped_bytes,) = frames.COUNT.unpack(payload)
+            case frames.ToPortal.BLOCK:
                 self._captured.take_block(payload)
-            case ToPortal.FINISHED | ToPortal.TRAPPED:
+            case frames.ToPortal.FINISHED | frames.ToPortal.TRAPPED:
                 self._resolve(kind, payload)
             case _:
-                raise FrameError(f"frame {kind} while a script runs")
+                raise frames.FrameError(f"frame {kind} while a script runs")
 
     def resume(self) -> None:
         """The worker reads its answers again."""
         if self._calls is not None:
-            self._calls.resume()
+            self._calls.start_waiting()
 
     def on_worker_lost(self, reason: str) -> None:
         """The worker is gone."""
-        self._error = self._error or worker_lost(reason)
+        self._error = self._error or result.worker_lost(reason)
         if self._next is not None:
             self._error = self._record_stop(self._error)
         self._resolve(_LOST, b"")
@@ -240,9 +219,9 @@ class Run:
     def fail(self, error: BaseException) -> None:
         """End the run because its port raised; `execute` raises that error."""
         self._port_error = self._port_error or error
-        self._kill(worker_lost("the call's port failed"))
+        self._kill(result.worker_lost("the call's port failed"))
 
-    def _record_stop(self, error: RunError) -> RunError:
+    def _record_stop(self, error: result.RunError) -> result.RunError:
         """Record that the run was ended from outside. Returns the error for the result."""
         if self.recording is None:
             return error
@@ -268,14 +247,14 @@ class Run:
         if self.recording is not None:
             self.recording.worker_pid = self.worker_pid
         if self.worker is not None:
-            largest = max(self._longest_call, self.bounds.limits.result_bytes, MAX_PREPARED_BYTES)
+            largest = max(self._longest_call, self.bounds.limits.result_bytes, frames.MAX_PREPARED_BYTES)
             self.worker.listen(self, largest + _FRAME_SLACK_BYTES)
 
     async def _send_prepare(self, head: Record) -> _Message:
         limits, origin = head.limits, head.origin
         if self.recording is not None and (log := self.recording.begin(head)) and self.worker is not None:
-            self.worker.send(ToWorker.REPLAY_LOG, log)
-        start = RUN_START.pack(
+            self.worker.send(frames.ToWorker.REPLAY_LOG, log)
+        start = frames.RUN_START.pack(
             limits.cpu_seconds,
             limits.memory_mib << 20,
             limits.stdout_bytes,
@@ -289,11 +268,11 @@ class Run:
             self.recording is not None,
         )
         names = " ".join(head.namespaces).encode()
-        parts = (start, COUNT.pack(len(names)), names, head.script.encode())
-        return await self._ask(ToWorker.PREPARE, parts, _PREPARE_SECONDS, _TOO_SLOW)
+        parts = (start, frames.COUNT.pack(len(names)), names, head.script.encode())
+        return await self._ask(frames.ToWorker.PREPARE, parts, _PREPARE_SECONDS, _TOO_SLOW)
 
     async def _ask(
-        self, kind: ToWorker, parts: tuple[bytes, ...], seconds: float, too_slow: RunError
+        self, kind: frames.ToWorker, parts: tuple[bytes, ...], seconds: float, too_slow: result.RunError
     ) -> _Message:
         """Send a frame and wait for its answer. A worker that is too slow is killed."""
         assert self.worker is not None
@@ -311,7 +290,7 @@ class Run:
         finally:
             timer.cancel()
 
-    def _kill(self, error: RunError) -> None:
+    def _kill(self, error: result.RunError) -> None:
         assert self.worker is not None and self._next is not None
         if self._next.done() and not self._next.cancelled():
             return  # the answer has arrived
@@ -320,48 +299,50 @@ class Run:
 
     async def _ending(
         self, kind: int, payload: bytes, knows: Callable[[str], bool], most_values: int
-    ) -> tuple[float, Ending]:
-        if kind == _LOST or len(payload) < END_HEADER.size:
-            return 0.0, Ending(None, self._failure(kind, payload), ())
-        cpu_ms, self._captured.dropped_bytes = END_HEADER.unpack_from(payload)
-        if kind == ToPortal.FINISHED:
+    ) -> tuple[float, result.Ending]:
+        if kind == _LOST or len(payload) < frames.END_HEADER.size:
+            return 0.0, result.Ending(None, self._failure(kind, payload), ())
+        cpu_ms, self._captured.dropped_bytes = frames.END_HEADER.unpack_from(payload)
+        if kind == frames.ToPortal.FINISHED:
             self._is_renewed = True
-            body = payload[END_HEADER.size :]
-            read = partial(read_ending, body, self.bounds, knows, most_values)
+            body = payload[frames.END_HEADER.size :]
+            read = partial(result.read_ending, body, self.bounds, knows, most_values)
             return cpu_ms, await _in_thread_if_long(len(body), read)
         error = self._failure(kind, payload)
-        is_clean = error.code == "script_exit" and payload[END_HEADER.size] == TrapCause.CLEAN_EXIT
-        return cpu_ms, Ending(None, None if is_clean else error, ())
+        is_clean = (
+            error.code == "script_exit" and payload[frames.END_HEADER.size] == frames.TrapCause.CLEAN_EXIT
+        )
+        return cpu_ms, result.Ending(None, None if is_clean else error, ())
 
-    def _failure(self, kind: int, payload: bytes) -> RunError:
+    def _failure(self, kind: int, payload: bytes) -> result.RunError:
         """The error of an instance that ended without an answer."""
         if kind == _LOST:
-            return self._error or worker_lost("it ended")
+            return self._error or result.worker_lost("it ended")
         worker = self.worker
         assert worker is not None
-        if kind != ToPortal.TRAPPED or len(payload) < END_HEADER.size + TRAP_HEADER.size:
+        if kind != frames.ToPortal.TRAPPED or len(payload) < frames.END_HEADER.size + frames.TRAP_HEADER.size:
             worker.kill("it violated the protocol")
-            return worker_lost("it violated the protocol")
+            return result.worker_lost("it violated the protocol")
         self._is_renewed = True
-        (cause,) = TRAP_HEADER.unpack_from(payload, END_HEADER.size)
+        (cause,) = frames.TRAP_HEADER.unpack_from(payload, frames.END_HEADER.size)
         if self.replace is None:
             worker.kill("the session's interpreter crashed")
-        message = payload[END_HEADER.size + TRAP_HEADER.size :].decode("utf-8", "replace")
+        message = payload[frames.END_HEADER.size + frames.TRAP_HEADER.size :].decode("utf-8", "replace")
         error = self.bounds.trap(cause, message)
-        return self._record_stop(error) if cause == TrapCause.CPU else error
+        return self._record_stop(error) if cause == frames.TrapCause.CPU else error
 
     def _result(
         self,
-        ending: Ending,
+        ending: result.Ending,
         wall_ms: float = 0.0,
         cpu_ms: float = 0.0,
         blocks: tuple[dict[str, Json], ...] = (),
-    ) -> RunResult:
+    ) -> result.RunResult:
         captured = self._captured
         notices = (*captured.notices, *ending.notices)
         stdout, dropped = captured.stdout, captured.dropped_bytes
         answers_bytes = 0 if self._calls is None else self._calls.answers_bytes
-        return RunResult(
+        return result.RunResult(
             ending.value, ending.error, stdout, dropped, blocks, notices, wall_ms, cpu_ms, answers_bytes
         )
 

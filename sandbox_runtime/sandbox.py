@@ -85,7 +85,8 @@ class Sandbox:
     @property
     def workers(self) -> dict[str, int]:
         """How many processes there are, those of sessions among them: idle and busy."""
-        return self._workers.counts()
+        idle = len(self._workers.free)
+        return {"idle": idle, "busy": max(len(self._workers.all) - idle, 0)}
 
     @asynccontextmanager
     async def run(
@@ -193,7 +194,7 @@ class Workers:
     report: Callable[[str], None]
     queue: QueueLimits = field(default_factory=QueueLimits)
     all: set[WorkerProcess] = field(default_factory=set)
-    _free: dict[WorkerProcess, asyncio.TimerHandle] = field(default_factory=dict)
+    free: dict[WorkerProcess, asyncio.TimerHandle] = field(default_factory=dict)
     """The free workers, longest free first, each with the timer that retires it."""
     _held: dict[WorkerProcess, tuple[str, float]] = field(default_factory=dict)
     """Who took each of the other workers, and when in the loop's time."""
@@ -224,9 +225,9 @@ class Workers:
     async def take(self, caller: str = "", script_bytes: int = 0) -> WorkerProcess:
         """Take a free worker, or wait for one. Raises BusyError."""
         # In turns, so that it has renewed its instance; but among so few that others are left alone until they retire.
-        turns = islice(self._free, max(len(self._free) - _BUSY_FACTOR * self.size, 0), None)
+        turns = islice(self.free, max(len(self.free) - _BUSY_FACTOR * self.size, 0), None)
         if self.waiting.has_room(caller) and (worker := next(turns, None)) is not None:
-            self._free.pop(worker).cancel()
+            self.free.pop(worker).cancel()
             self.waiting.held[caller] += 1
             self._hold(worker, caller)
             return worker
@@ -255,11 +256,6 @@ class Workers:
             self._hold(worker, waiter.caller)
             waiter.set_result(worker)
 
-    def counts(self) -> dict[str, int]:
-        """The workers that are idle and busy, at once."""
-        idle = len(self._free)
-        return {"idle": idle, "busy": max(len(self.all) - idle, 0)}
-
     async def close(self) -> None:
         self._is_open = False
         for worker in list(self.all):
@@ -271,7 +267,7 @@ class Workers:
         await self.launcher.close()
 
     def _add_free(self, worker: WorkerProcess) -> None:
-        self._free[worker] = asyncio.get_running_loop().call_later(_LINGER_SECONDS, self._retire, worker)
+        self.free[worker] = asyncio.get_running_loop().call_later(_LINGER_SECONDS, self._retire, worker)
 
     def _retire(self, worker: WorkerProcess) -> None:
         if self._pooled > self.size:
@@ -302,7 +298,7 @@ class Workers:
     def _replace(self, dead: WorkerProcess) -> None:
         self.all.discard(dead)
         self._let_go(dead)
-        if (retiring := self._free.pop(dead, None)) is not None:
+        if (retiring := self.free.pop(dead, None)) is not None:
             retiring.cancel()
         if self._pooled > self.size and not self.waiting:
             self._pooled -= 1

@@ -152,6 +152,15 @@ class ForkLauncher:
         raise WorkerStartError("the fork server did not start")
 
 
+def cpu_seconds(pid: int | None) -> float | None:
+    """What a process has computed so far; None where the system does not tell."""
+    try:
+        numbers = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return (int(numbers[11]) + int(numbers[12])) / os.sysconf("SC_CLK_TCK")
+
+
 class Listener(Protocol):
     """The run that a worker works for."""
 

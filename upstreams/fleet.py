@@ -153,17 +153,8 @@ class Fleet:
         store = (
             ListingStore(self.listings, name, own.spec, self.folder, own.written) if self.listings else None
         )
-        upstream = Upstream(
-            name,
-            own.spec,
-            wire,
-            self.redact,
-            self.on_change,
-            store,
-            self._connecting,
-            self.on_offering_change,
-            observe=self.observer,
-        )
+        shared = self.redact, self.on_change, store, self._connecting, self.on_offering_change
+        upstream = Upstream(name, own.spec, wire, *shared, observe=self.observer)
         self.tasks.start_soon(upstream.run, name=f"upstream {name}")
         return upstream
 

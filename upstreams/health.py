@@ -7,16 +7,7 @@ from datetime import datetime
 from math import inf
 from typing import Final, Literal
 
-from upstreams.errors import (
-    UpstreamAnswerError,
-    UpstreamCircuitOpenError,
-    UpstreamFaultError,
-    UpstreamIncompleteError,
-    UpstreamLostError,
-    UpstreamRefusedError,
-    UpstreamTimeoutError,
-    UpstreamUnansweredError,
-)
+from upstreams import errors
 from upstreams.redaction import Redaction
 
 _MAX_REMARKS: Final = 100
@@ -84,7 +75,7 @@ LONGEST_OPEN_SECONDS: Final = 60.0
 CRASH_SECONDS: Final = 1.0
 """Failures within this time count as one crash."""
 
-_FAILURES: Final = (UpstreamTimeoutError, UpstreamAnswerError)
+_FAILURES: Final = (errors.UpstreamTimeoutError, errors.UpstreamAnswerError)
 
 
 class CircuitBreaker:
@@ -122,7 +113,7 @@ class CircuitBreaker:
         number = self._admitted
         try:
             yield
-        except (UpstreamLostError, UpstreamFaultError) as error:
+        except (errors.UpstreamLostError, errors.UpstreamFaultError) as error:
             # A probe is alone, so its failure is its own.
             if is_probe or number > self._admitted_at_loss or self._clock() - self._lost > CRASH_SECONDS:
                 self._admitted_at_loss, self._lost = self._admitted, self._clock()
@@ -131,11 +122,12 @@ class CircuitBreaker:
         except _FAILURES as error:
             self._failed(str(error), is_probe)
             raise
-        except UpstreamUnansweredError:
+        except errors.UpstreamUnansweredError:
             if is_probe:
                 self._close()  # the upstream asked after the failure; other calls may have been asked before it
             raise
-        except (UpstreamRefusedError, UpstreamIncompleteError):  # a request for input is an answer, too
+        # A request for input is an answer, too.
+        except (errors.UpstreamRefusedError, errors.UpstreamIncompleteError):
             self._close()
             raise
         else:
@@ -157,7 +149,7 @@ class CircuitBreaker:
         left_seconds = self._opened + self._open_seconds - self._clock()
         if left_seconds > 0 or self._is_probing:
             until = f"in {max(left_seconds, 1):.0f} s" if left_seconds > 0 else "is in progress"
-            raise UpstreamCircuitOpenError(f"keeps failing: {self.reason}; next try {until}")
+            raise errors.UpstreamCircuitOpenError(f"keeps failing: {self.reason}; next try {until}")
         self._is_probing = True
         return True
 

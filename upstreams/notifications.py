@@ -25,8 +25,8 @@ ABANDONED_SECONDS: Final = 300.0
 
 # Far from the ids that the wire counts itself, and still a 32-bit number for servers that need one.
 _FIRST_ID: Final = 1 << 30
-_TOOLS_CHANGED: Final = "notifications/tools/list_changed"
-_OFFERINGS_CHANGED: Final = ("notifications/resources/list_changed", "notifications/prompts/list_changed")
+TOOLS: Final = ("notifications/tools/list_changed",)
+OFFERINGS: Final = ("notifications/resources/list_changed", "notifications/prompts/list_changed")
 _RELISTEN_SECONDS: Final = 1.0
 _LONGEST_RELISTEN_SECONDS: Final = 60.0
 
@@ -85,8 +85,7 @@ class Notifications:
 
     def __init__(self, diagnostics: Diagnostics) -> None:
         self._diagnostics = diagnostics
-        self._tools_changed = anyio.Event()
-        self._offerings_changed = anyio.Event()
+        self._changed = {TOOLS: anyio.Event(), OFFERINGS: anyio.Event()}
 
     async def __call__(self, message: IncomingMessage) -> None:
         """The message handler of the SDK's session, for messages that it cannot read."""
@@ -96,20 +95,14 @@ class Notifications:
 
     def handle(self, method: str, params: Mapping[str, Json]) -> None:
         """Handle a notification."""
-        if method == _TOOLS_CHANGED:
-            self._tools_changed.set()
-        elif method in _OFFERINGS_CHANGED:
-            self._offerings_changed.set()
+        for kind in (TOOLS, OFFERINGS):
+            if method in kind:
+                self._changed[kind].set()
 
-    async def tools_change(self) -> None:
-        """Wait for the next change of tools. Changes while nobody waited count as one."""
-        await self._tools_changed.wait()
-        self._tools_changed = anyio.Event()
-
-    async def offerings_change(self) -> None:
-        """The same for its resources and prompts."""
-        await self._offerings_changed.wait()
-        self._offerings_changed = anyio.Event()
+    async def change(self, kind: tuple[str, ...]) -> None:
+        """Wait for the next change of TOOLS or of OFFERINGS. Changes while nobody waited count as one."""
+        await self._changed[kind].wait()
+        self._changed[kind] = anyio.Event()
 
     async def listen(self, session: ClientSession, wire: Wire) -> None:
         """Keep a subscription open where the protocol has one; older servers notify by themselves.
@@ -129,12 +122,11 @@ class Notifications:
             try:
                 async with opening() as subscription:
                     # A subscription replays nothing, so earlier changes require a new listing.
-                    self._tools_changed.set()
-                    self._offerings_changed.set()
+                    for changed in self._changed.values():
+                        changed.set()
                     async for event in subscription:
                         delay = _RELISTEN_SECONDS
-                        is_of_tools = isinstance(event, ToolsListChanged)
-                        (self._tools_changed if is_of_tools else self._offerings_changed).set()
+                        self._changed[TOOLS if isinstance(event, ToolsListChanged) else OFFERINGS].set()
             except (ListenNotSupportedError, TimeoutError):
                 return
             except MCPError as error:

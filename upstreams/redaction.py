@@ -140,7 +140,8 @@ class Redaction:
         either = "|".join(map(re.escape, sorted(forms, key=lambda form: (-len(form), form))))
         self._pattern = re.compile(either or r"(?!)")
         self.longest = max(map(len, forms), default=0)
-        self._needles = frozenset(map(_needle, forms))
+        # A part of each form that JSON never escapes: its longest plain run. Every text contains a short one.
+        self._needles = frozenset(max(_PLAIN.findall(form), key=len, default="") for form in forms)
         self._needle_bytes = tuple(needle.encode("utf-8", "surrogatepass") for needle in self._needles)
 
 
@@ -193,8 +194,3 @@ def _in_base64(secret: bytes) -> Iterator[str]:
 
 
 _URL_SAFE: Final = str.maketrans("+/", "-_")
-
-
-def _needle(form: str) -> str:
-    """A part of the form that JSON never escapes: its longest plain run. Every text contains a short one."""
-    return max(_PLAIN.findall(form), key=len, default="")

@@ -221,8 +221,7 @@ def _keyring() -> Iterator["KeyringBackend"]:
         from keyring.errors import KeyringError
     except ImportError:
         raise SecretError(
-            "the keyring cannot be used: the package keyring is not installed",
-            with_extra("keyring"),
+            "the keyring cannot be used: the package keyring is not installed", with_extra("keyring")
         ) from None
     try:
         yield keyring.get_keyring()

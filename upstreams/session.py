@@ -11,49 +11,17 @@ from math import inf
 from typing import Any, Final, TypeAlias
 
 import anyio
+import mcp_types as types
 from mcp.client import ClientSession
+from mcp.shared import inbound
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError
-from mcp.shared.inbound import (
-    MCP_METHOD_HEADER,
-    MCP_NAME_HEADER,
-    MCP_PROTOCOL_VERSION_HEADER,
-    NAME_BEARING_METHODS,
-    encode_header_value,
-    find_invalid_x_mcp_header,
-    mcp_param_headers,
-    x_mcp_header_map,
-)
-from mcp_types import (
-    CLIENT_CAPABILITIES_META_KEY,
-    CLIENT_INFO_META_KEY,
-    METHOD_NOT_FOUND,
-    PROTOCOL_VERSION_META_KEY,
-    UNSUPPORTED_PROTOCOL_VERSION,
-    Implementation,
-)
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from pydantic import ValidationError
 
 from manifests.json_value import Json
-from upstreams.errors import (
-    UpstreamAnswerError,
-    UpstreamArgumentError,
-    UpstreamCutOffError,
-    UpstreamDownError,
-    UpstreamError,
-    UpstreamIncompleteError,
-    UpstreamLostError,
-    UpstreamRefusedError,
-    UpstreamSessionError,
-    UpstreamTimeoutError,
-    UpstreamUnansweredError,
-    UpstreamUnauthorizedError,
-    UpstreamUnavailableError,
-    UpstreamUnreadError,
-    kind_of_refusal,
-)
+from upstreams import errors
 from upstreams.health import Diagnostics
 from upstreams.notifications import Notifications
 from upstreams.questions import ActiveCall, ServerRequestHandler, ServerRequestRouter
@@ -82,11 +50,13 @@ _TRACE_CONTEXT: Final = TraceContextTextMapPropagator()
 
 _DISTRIBUTION: Final = "mcp-code-portal"
 
+_GONE: Final = (errors.UpstreamLostError, errors.UpstreamTimeoutError, errors.UpstreamUnreadError)
+
 WireOpener: TypeAlias = Callable[[Diagnostics], AbstractAsyncContextManager[Wire]]
 """Connects to one upstream over its transport. Raises UpstreamError."""
 
 
-class HandshakeFirstError(UpstreamUnavailableError):
+class HandshakeFirstError(errors.UpstreamUnavailableError):
     """The server ended at the probe of its revision, or after it. Such servers require `initialize` first."""
 
 
@@ -132,12 +102,12 @@ async def open_session(
             except TimeoutError:
                 reason = with_stderr(f"was not ready within {seconds:g} s", wire.last_stderr_line())
                 if client.protocol_version or handshake_first or wire.closes_requests:
-                    raise UpstreamUnavailableError(reason) from None
+                    raise errors.UpstreamUnavailableError(reason) from None
                 raise HandshakeUnansweredError(reason) from None
             except MCPError as error:
                 raise await _start_failure(error, wire) from error
-            except (UpstreamLostError, UpstreamTimeoutError, UpstreamUnreadError) as error:
-                raise UpstreamUnavailableError(await wire.explain_end()) from error
+            except _GONE as error:
+                raise errors.UpstreamUnavailableError(await wire.explain_end()) from error
             yield session
 
 
@@ -180,7 +150,7 @@ async def _is_understood(probe: "asyncio.Future[Any]", wire: Wire) -> bool:
         failure = failure_of(error.error)
         if _has_ended(error, wire):
             raise HandshakeFirstError(await wire.explain_end()) from error
-        if isinstance(failure, UpstreamUnavailableError):
+        if isinstance(failure, errors.UpstreamUnavailableError):
             raise failure from error
     except (ValidationError, RuntimeError):
         pass  # an older server does not understand the probe
@@ -194,7 +164,7 @@ async def _initialize(client: ClientSession) -> None:
         await client.initialize()
     except MCPError as error:
         # A slow server may have read the abandoned probe first, which settled the revision.
-        if error.code != UNSUPPORTED_PROTOCOL_VERSION:
+        if error.code != types.UNSUPPORTED_PROTOCOL_VERSION:
             raise
         await client.discover()
     except ValidationError as error:
@@ -202,24 +172,24 @@ async def _initialize(client: ClientSession) -> None:
             f"`{'.'.join(map(str, each['loc']))}`: {each['msg'].partition(' or inst')[0]}"
             for each in error.errors()[:3]
         )
-        raise UpstreamAnswerError(f"its answer to initialize is invalid: {faults}") from error
+        raise errors.UpstreamAnswerError(f"its answer to initialize is invalid: {faults}") from error
     except RuntimeError as error:
-        raise UpstreamAnswerError(f"its answer to initialize is invalid: {error}") from error
+        raise errors.UpstreamAnswerError(f"its answer to initialize is invalid: {error}") from error
 
 
 def _has_ended(error: MCPError, wire: Wire) -> bool:
     """Whether the server ended by itself."""
-    is_unread = isinstance(failure_of(error.error), UpstreamUnreadError)
+    is_unread = isinstance(failure_of(error.error), errors.UpstreamUnreadError)
     return (is_unread or is_closed(error.error)) and not wire.cut_off_reason
 
 
-async def _start_failure(error: MCPError, wire: Wire) -> UpstreamError:
+async def _start_failure(error: MCPError, wire: Wire) -> errors.UpstreamError:
     failure = failure_of(error.error)
-    if failure and not isinstance(failure, UpstreamUnreadError):
+    if failure and not isinstance(failure, errors.UpstreamUnreadError):
         return failure
     if failure or is_closed(error.error):
-        return UpstreamUnavailableError(await wire.explain_end())
-    return UpstreamRefusedError(f"refused to start: {error}", rpc_code=error.code)
+        return errors.UpstreamUnavailableError(await wire.explain_end())
+    return errors.UpstreamRefusedError(f"refused to start: {error}", rpc_code=error.code)
 
 
 @dataclass(eq=False)
@@ -261,8 +231,8 @@ class Session:
         if self.is_modern:
             info = client_info().model_dump(by_alias=True, mode="json", exclude_none=True)
             # Declares no capabilities: an upstream that asks anyway gets an error.
-            self._meta = {CLIENT_INFO_META_KEY: info, CLIENT_CAPABILITIES_META_KEY: {}}
-            self._meta[PROTOCOL_VERSION_META_KEY] = self.version
+            self._meta = {types.CLIENT_INFO_META_KEY: info, types.CLIENT_CAPABILITIES_META_KEY: {}}
+            self._meta[types.PROTOCOL_VERSION_META_KEY] = self.version
 
     @property
     def server(self) -> str:
@@ -314,7 +284,7 @@ class Session:
         meta: dict[str, Json] = {} if key is None else {IDEMPOTENCY_KEY_META: key}
         capabilities = self.questions.capabilities(request_handler)
         if self.is_modern and capabilities:  # before 2026-07-28 the handshake declares them
-            meta[CLIENT_CAPABILITIES_META_KEY] = capabilities
+            meta[types.CLIENT_CAPABILITIES_META_KEY] = capabilities
 
         async def send(answers: dict[str, Json]) -> dict[str, Json]:
             params = {"name": tool, "arguments": arguments, **answers}
@@ -342,16 +312,13 @@ class Session:
 
     @asynccontextmanager
     async def _under_way(
-        self,
-        arguments: dict[str, Json],
-        seconds: float,
-        request_handler: ServerRequestHandler | None,
+        self, arguments: dict[str, Json], seconds: float, request_handler: ServerRequestHandler | None
     ) -> AsyncIterator[tuple[ActiveCall, anyio.CancelScope]]:
         """A context for a caller's request, with its deadline, which turns failures into an UpstreamError."""
         if self.wire.ended.is_set():
-            raise UpstreamUnavailableError(await self.wire.explain_end())
+            raise errors.UpstreamUnavailableError(await self.wire.explain_end())
         if fault := unsendable(arguments):
-            raise UpstreamArgumentError(f"the arguments cannot be sent as JSON: {fault}")
+            raise errors.UpstreamArgumentError(f"the arguments cannot be sent as JSON: {fault}")
         self._calls += 1
         began = anyio.current_time()
         try:
@@ -363,13 +330,13 @@ class Session:
             in_time = f"within {round(scope.deadline - began, 2):g} s ({limit})"
             if active.unanswered:
                 asked = f"its request {active.unanswered} was not answered"
-                raise UpstreamUnansweredError(f"{asked} {in_time}") from None
-            raise UpstreamTimeoutError(f"no answer {in_time}") from None
+                raise errors.UpstreamUnansweredError(f"{asked} {in_time}") from None
+            raise errors.UpstreamTimeoutError(f"no answer {in_time}") from None
         except MCPError as error:
             failure = await self._failure(error)
             # A failed repetition says nothing about the effect of the first round.
             if active.has_begun:
-                failure = UpstreamIncompleteError(str(failure), data=failure.data)
+                failure = errors.UpstreamIncompleteError(str(failure), data=failure.data)
             raise failure from error
         finally:
             self._calls -= 1
@@ -405,50 +372,52 @@ class Session:
         return {**params, "_meta": whole} if whole else params
 
     def _headers(self, method: str, params: Mapping[str, Json]) -> dict[str, str]:
-        headers = {MCP_PROTOCOL_VERSION_HEADER: self.version}
+        headers = {inbound.MCP_PROTOCOL_VERSION_HEADER: self.version}
         if not self.is_modern:
             return headers
-        headers[MCP_METHOD_HEADER] = method
-        named = params.get(NAME_BEARING_METHODS.get(method, ""))
+        headers[inbound.MCP_METHOD_HEADER] = method
+        named = params.get(inbound.NAME_BEARING_METHODS.get(method, ""))
         if isinstance(named, str):
-            headers[MCP_NAME_HEADER] = encode_header_value(named)
+            headers[inbound.MCP_NAME_HEADER] = inbound.encode_header_value(named)
         if method == "tools/call" and (header_map := self._header_maps.get(str(named))):
-            headers |= mcp_param_headers(header_map, params["arguments"])
+            headers |= inbound.mcp_param_headers(header_map, params["arguments"])
         return headers
 
-    async def _failure(self, error: MCPError) -> UpstreamError:
+    async def _failure(self, error: MCPError) -> errors.UpstreamError:
         failure = failure_of(error.error)
         if failure is not None:
             self._retire_if_refused(failure)
             return failure
         if is_closed(error.error):
             if self.wire.cut_off_reason:
-                return UpstreamCutOffError(f"was cut off: it {self.wire.cut_off_reason}")
-            return UpstreamLostError(await self.wire.explain_end())
+                return errors.UpstreamCutOffError(f"was cut off: it {self.wire.cut_off_reason}")
+            return errors.UpstreamLostError(await self.wire.explain_end())
         data, message = error.error.data, error.message
         if not message.strip() and data is not None:
             message = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
-        kind = kind_of_refusal(error.code, message)
+        kind = errors.kind_of_refusal(error.code, message)
         return kind(message or f"error {error.code}", rpc_code=error.code, data=data)
 
-    def _retire_if_refused(self, failure: UpstreamError) -> None:
+    def _retire_if_refused(self, failure: errors.UpstreamError) -> None:
         """Have the next calls use a new connection, if that may help. Calls in flight end on this one."""
-        is_lost = isinstance(failure, UpstreamSessionError)
-        is_refusal = is_lost or isinstance(failure, UpstreamUnauthorizedError | UpstreamDownError)
+        is_lost = isinstance(failure, errors.UpstreamSessionError)
+        is_refusal = is_lost or isinstance(
+            failure, errors.UpstreamUnauthorizedError | errors.UpstreamDownError
+        )
         if is_refusal and anyio.current_time() < self._grace_until and not (is_lost and self.has_answered):
             return  # a new connection did not help just now
-        if is_refusal or isinstance(failure, UpstreamUnavailableError):
+        if is_refusal or isinstance(failure, errors.UpstreamUnavailableError):
             self.was_refused = self.was_refused or is_refusal
             self.is_retired = True
             # For an unread stdin, the exit status explains more than the failure.
-            self.wire.give_up("" if isinstance(failure, UpstreamUnreadError) else str(failure))
+            self.wire.give_up("" if isinstance(failure, errors.UpstreamUnreadError) else str(failure))
 
     async def list_tools(self) -> None:
         """Update `tools`; a server without tools/list has none. Raises UpstreamError."""
         try:
             tools = await read_listing(self._page, self.diagnostics)
-        except UpstreamRefusedError as error:
-            if error.rpc_code != METHOD_NOT_FOUND:
+        except errors.UpstreamRefusedError as error:
+            if error.rpc_code != types.METHOD_NOT_FOUND:
                 raise
             self.diagnostics.note("has no tools: it does not support tools/list")
             tools = ()
@@ -457,9 +426,8 @@ class Session:
     def take(self, tools: Iterable[RecordedTool]) -> None:
         """Let it have these tools, whose names and headers are usable."""
         self.tools = tuple(tools)
-        maps = (
-            {tool.name: x_mcp_header_map(tool.input_schema) for tool in self.tools} if self.is_modern else {}
-        )
+        with_headers = self.tools if self.is_modern else ()
+        maps = {tool.name: inbound.x_mcp_header_map(tool.input_schema) for tool in with_headers}
         self._header_maps = {name: headers for name, headers in maps.items() if headers}
 
     async def _page(self, cursor: Json) -> dict[str, Json]:
@@ -468,7 +436,7 @@ class Session:
             return self._page_of(await self._request("tools/list", params))
         except MCPError as error:
             failure = await self._failure(error)
-            if isinstance(failure, UpstreamRefusedError):
+            if isinstance(failure, errors.UpstreamRefusedError):
                 failure.args = (f"its answer to tools/list is an error: {failure}",)
             raise failure from error
 
@@ -479,7 +447,7 @@ class Session:
 
     def _has_usable_headers(self, tool: RecordedTool) -> bool:
         """Whether the tool's `x-mcp-header` is valid; since 2026-07-28 tools with an invalid one are excluded."""
-        problem = find_invalid_x_mcp_header(tool.input_schema)
+        problem = inbound.find_invalid_x_mcp_header(tool.input_schema)
         if problem is not None:
             self.diagnostics.note(f"tool {tool.name!r} was left out: invalid x-mcp-header ({problem})")
         return problem is None
@@ -491,17 +459,17 @@ class Session:
 
 
 @cache
-def client_info() -> Implementation:
+def client_info() -> types.Implementation:
     """The portal's name and version for upstreams. Cached: looking up the version takes a millisecond."""
     try:
-        return Implementation(name=_DISTRIBUTION, version=version(_DISTRIBUTION))
+        return types.Implementation(name=_DISTRIBUTION, version=version(_DISTRIBUTION))
     except PackageNotFoundError:  # run from a checkout that was never installed
-        return Implementation(name=_DISTRIBUTION, version="0")
+        return types.Implementation(name=_DISTRIBUTION, version="0")
 
 
 def _require_complete(raw: dict[str, Json]) -> None:
     kind = raw.get("resultType", "complete")
     if kind == "input_required":
-        raise UpstreamRefusedError("it asks for input, which the portal cannot give here")
+        raise errors.UpstreamRefusedError("it asks for input, which the portal cannot give here")
     if kind != "complete":
-        raise UpstreamAnswerError(f"its answer has an unknown resultType: {kind!r}")
+        raise errors.UpstreamAnswerError(f"its answer has an unknown resultType: {kind!r}")

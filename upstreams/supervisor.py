@@ -14,16 +14,9 @@ import structlog
 from anyio.abc import TaskStatus
 
 from manifests.portal_manifest import StdioUpstream, UpstreamSection
-from upstreams.errors import (
-    UpstreamDownError,
-    UpstreamError,
-    UpstreamNeedsLoginError,
-    UpstreamTimeoutError,
-    UpstreamUnavailableError,
-    cause_of,
-    describe,
-)
+from upstreams import errors
 from upstreams.health import CircuitBreaker, Diagnostics, Status, UpstreamState
+from upstreams.notifications import OFFERINGS, TOOLS
 from upstreams.questions import ServerRequestRouter
 from upstreams.redaction import Redaction
 from upstreams.session import HandshakeFirstError, HandshakeUnansweredError, Session, WireOpener, open_session
@@ -181,7 +174,7 @@ class Supervisor(ListedUpstream):
                 yield session
                 self._failures = 0
                 self._answers += 1
-        except UpstreamTimeoutError:
+        except errors.UpstreamTimeoutError:
             self._probe_requested.set()
             raise
         finally:
@@ -214,17 +207,17 @@ class Supervisor(ListedUpstream):
         end = -inf if self._pause_began is not None else self._attempt_began + RECONNECT_WAIT_SECONDS
         return end if self.state.status == "needs_login" else max(end, wait_until)
 
-    def _unavailable(self) -> UpstreamUnavailableError:
+    def _unavailable(self) -> errors.UpstreamUnavailableError:
         state = self.state
         if state.status == "needs_login":
-            return UpstreamNeedsLoginError(state.detail)
+            return errors.UpstreamNeedsLoginError(state.detail)
         detail = f": {state.detail}" if state.detail else ""
         message = f"{state.status} since {state.since:%Y-%m-%d %H:%M:%S} UTC{detail}"
         if state.status == "down":
-            return UpstreamDownError(f"{message}; {self.retry_status}")
+            return errors.UpstreamDownError(f"{message}; {self.retry_status}")
         if state.status == "stopped":
-            return UpstreamDownError(message)
-        return UpstreamUnavailableError(f"still {message}")
+            return errors.UpstreamDownError(message)
+        return errors.UpstreamUnavailableError(f"still {message}")
 
     def update_state(self) -> None:
         """Update the state from the circuit breaker."""
@@ -303,7 +296,9 @@ class Supervisor(ListedUpstream):
         # The SDK or a transport may raise anything over untrusted input. It ends this connection only, and must not
         # cancel the other upstreams in the task group.
         except Exception as error:  # noqa: BLE001
-            ending = replace(ending, reason=describe(cause_of(error)), cause=cause_of(error))
+            ending = replace(
+                ending, reason=errors.describe(errors.cause_of(error)), cause=errors.cause_of(error)
+            )
         if not was_retired:
             task_status.started(ending)
 
@@ -326,7 +321,7 @@ class Supervisor(ListedUpstream):
         stable_seconds = STABLE_SECONDS if isinstance(self.spec, StdioUpstream) else STABLE_HTTP_SECONDS
         if ending.began is not None and anyio.current_time() - ending.began >= stable_seconds:
             self._failures = 0
-        is_login = isinstance(ending.cause, UpstreamNeedsLoginError)
+        is_login = isinstance(ending.cause, errors.UpstreamNeedsLoginError)
         await self._pause(
             self.redact.start(ending.reason),
             was_ready=ending.began is not None,
@@ -389,7 +384,7 @@ class Supervisor(ListedUpstream):
 
     async def _follow_changes(self, session: Session) -> None:
         while True:
-            await session.notifications.tools_change()
+            await session.notifications.change(TOOLS)
             await self._relist(session)
             await anyio.sleep(RELIST_PAUSE_SECONDS)
 
@@ -400,7 +395,7 @@ class Supervisor(ListedUpstream):
         try:
             with anyio.fail_after(self.spec.connect_seconds):
                 await session.list_tools()
-        except (UpstreamError, TimeoutError) as error:
+        except (errors.UpstreamError, TimeoutError) as error:
             self._diagnostics.note(f"its changed tools could not be listed: {error}")
             return
         if session.tools != self.tools:
@@ -413,7 +408,7 @@ class Supervisor(ListedUpstream):
             # Also at the start: the server can be asked now.
             self.on_offering_change()
             await anyio.sleep(RELIST_PAUSE_SECONDS)
-            await session.notifications.offerings_change()
+            await session.notifications.change(OFFERINGS)
 
     async def _pause(
         self, reason: str, *, was_ready: bool, status: Literal["needs_login", "down"], remedy: str

@@ -42,15 +42,8 @@ class RecordedTool:
     @cached_property
     def digest(self) -> str | None:
         """A hash of all fields; None if a schema nests too deeply to be serialized."""
-        parts = [
-            self.name,
-            self.description,
-            self.title,
-            self.input_schema,
-            self.output_schema,
-            self.annotations,
-            self.examples,
-        ]
+        texts = self.name, self.description, self.title
+        parts = [*texts, self.input_schema, self.output_schema, self.annotations, self.examples]
         try:
             return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
         except (RecursionError, TypeError, ValueError):
@@ -90,7 +83,9 @@ def read_result(raw: dict[str, Json], *, null_is_a_value: bool) -> ToolResult:
         structured = MISSING
     content = _blocks(raw["content"]) if "content" in raw else []
     if not content and structured is MISSING:
-        content = _stray_values(raw)
+        # Some servers answer a bare object, or 2024's `toolResult`.
+        stray = {key: value for key, value in raw.items() if key not in _ENVELOPE}
+        content = [_text_block(stray)] if stray else []
     # "true" means an error, too: to take a failure for a success is the worse mistake.
     is_error = str(raw.get("isError")).lower() == "true"
     return ToolResult(content=content, structured=structured, is_error=is_error)
@@ -104,12 +99,6 @@ def _blocks(content: Json) -> list[dict[str, Json]]:
         return []
     blocks = content if isinstance(content, list) else [content]
     return [block if isinstance(block, dict) else _text_block(block) for block in blocks]
-
-
-def _stray_values(raw: dict[str, Json]) -> list[dict[str, Json]]:
-    """A bare object (or 2024's `toolResult`) as content: some servers answer so."""
-    stray = {key: value for key, value in raw.items() if key not in _ENVELOPE}
-    return [_text_block(stray)] if stray else []
 
 
 def _text_block(value: Json) -> dict[str, Json]:

@@ -14,16 +14,7 @@ from pydantic import BaseModel, ValidationError
 from manifests.json_value import Json
 from manifests.names import ToolNames, function_names, identifier, namespace_of
 from manifests.portal_manifest import RetryRules, may_repeat
-from upstreams.errors import (
-    UpstreamBusyError,
-    UpstreamError,
-    UpstreamLostError,
-    UpstreamRefusedError,
-    UpstreamTimeoutError,
-    UpstreamUnauthorizedError,
-    UpstreamUnavailableError,
-    UpstreamWithheldError,
-)
+from upstreams import errors
 from upstreams.questions import ServerRequestHandler
 from upstreams.session import Session
 from upstreams.supervisor import RECONNECT_WAIT_SECONDS, Supervisor
@@ -100,7 +91,7 @@ class Upstream(Supervisor):
             params = {} if cursor is None else {"cursor": cursor}
             left_seconds = deadline - anyio.current_time()
             if cursor is not None and left_seconds <= 0:
-                raise UpstreamTimeoutError(f"its listing did not end within {seconds:g} s")
+                raise errors.UpstreamTimeoutError(f"its listing did not end within {seconds:g} s")
             method = LISTING_METHODS[listed]
             return await self.ask(method, params, seconds=left_seconds, on_sent=on_sent)
 
@@ -130,7 +121,7 @@ class Upstream(Supervisor):
             nonlocal was_seen, may_have_acted, wait_until
             async with self.session(deadline, wait_until) as session:
                 if may_have_acted and not is_safe():  # the annotations may have changed since the failure
-                    raise UpstreamWithheldError("the tool no longer declares that it is safe to retry")
+                    raise errors.UpstreamWithheldError("the tool no longer declares that it is safe to retry")
                 with self._circuit.guard():
                     on_sent(was_seen)
                     left_seconds = max(0.0, deadline - anyio.current_time())
@@ -140,10 +131,10 @@ class Upstream(Supervisor):
                             return await sending()
                         result: T = await self.observe(self, session, method, tool, sending)
                         return result
-                    except UpstreamError as error:
+                    except errors.UpstreamError as error:
                         was_seen = was_seen or error.outcome != "not_started"
                         may_have_acted = may_have_acted or error.outcome == "unknown"
-                        if isinstance(error, UpstreamLostError):
+                        if isinstance(error, errors.UpstreamLostError):
                             wait_until = anyio.current_time() + RECONNECT_WAIT_SECONDS
                         raise
 
@@ -151,7 +142,7 @@ class Upstream(Supervisor):
             return await with_retries(
                 attempt, attempts=self.spec.retries.attempts, is_safe=is_safe, deadline=deadline
             )
-        except UpstreamError as error:
+        except errors.UpstreamError as error:
             if error.remedy:
                 remedy = self.redact.start(error.remedy)
                 log.warning("call_failed", upstream=self.name, code=error.code, remedy=remedy)
@@ -208,7 +199,7 @@ async def read_offered(
                 identifier, row = _row(listed, raw)
                 if identifier and len(rows) < MAX_LISTED:
                     rows.setdefault(identifier, row)
-    except UpstreamRefusedError as error:
+    except errors.UpstreamRefusedError as error:
         if error.rpc_code != METHOD_NOT_FOUND:
             raise
     return [*rows.values()]
@@ -242,12 +233,12 @@ async def with_retries(
         UpstreamError: The failure of the last attempt. If that certainly did nothing, an earlier failure that may have
             acted takes precedence; if it was withheld, so does an earlier answer of the upstream.
     """
-    failures: list[UpstreamError] = []
+    failures: list[errors.UpstreamError] = []
     may_repeat = False
     while True:
         try:
             return await attempt()
-        except UpstreamError as error:
+        except errors.UpstreamError as error:
             may_repeat = may_repeat if failures else is_safe()
             failures.append(error)
             wait_seconds = _wait_seconds(error, len(failures))
@@ -257,25 +248,25 @@ async def with_retries(
         await anyio.sleep(wait_seconds)
 
 
-def _should_retry(failures: Sequence[UpstreamError], is_safe: bool, attempts: int) -> bool:
+def _should_retry(failures: Sequence[errors.UpstreamError], is_safe: bool, attempts: int) -> bool:
     last = failures[-1]
-    if last.repetition == "if_safe" or isinstance(last, UpstreamBusyError):
-        return (is_safe or isinstance(last, UpstreamBusyError)) and len(failures) < attempts
+    if last.repetition == "if_safe" or isinstance(last, errors.UpstreamBusyError):
+        return (is_safe or isinstance(last, errors.UpstreamBusyError)) and len(failures) < attempts
     # Once more on the next connection if it was not sent, and with the next credentials if it was unauthorized.
     return last.repetition == "always" and sum(type(each) is type(last) for each in failures) == 1
 
 
-def _most_informative(failures: Sequence[UpstreamError]) -> UpstreamError:
+def _most_informative(failures: Sequence[errors.UpstreamError]) -> errors.UpstreamError:
     """The last failure, or an earlier one that says more about what may have happened."""
     last = failures[-1]
-    worst = ("unknown", "failed") if isinstance(last, UpstreamWithheldError) else ("unknown",)
+    worst = ("unknown", "failed") if isinstance(last, errors.UpstreamWithheldError) else ("unknown",)
     return next((error for error in reversed(failures) if error.outcome in worst), last)
 
 
-def _wait_seconds(error: UpstreamError, attempts: int) -> float:
+def _wait_seconds(error: errors.UpstreamError, attempts: int) -> float:
     if error.after_seconds is not None:
         return error.after_seconds
-    if isinstance(error, UpstreamUnavailableError | UpstreamUnauthorizedError):
+    if isinstance(error, errors.UpstreamUnavailableError | errors.UpstreamUnauthorizedError):
         return 0.0
     longest = min(_LONGEST_WAIT_SECONDS, _FIRST_WAIT_SECONDS * 2.0**attempts)
     return random.uniform(longest / 2, longest)

@@ -24,20 +24,12 @@ from portal.identity.accounts import Accounts, PersonLogins
 from portal.library.observed import Observations, Shapes, open_observations, shape_store
 from portal.middleware import load_middleware
 from portal.records.audit.audit import open_audit
-from portal.records.store.places import (
-    Place,
-    components_folder,
-    open_store,
-    open_workspaces,
-    place_of,
-    present,
-)
+from portal.records.store import places
 from portal.records.store.records import StoreError
 from portal.records.store.tables import UNSOURCED
 from portal.records.store.writer import RunStore
-from portal.records.telemetry.gauges import observe_portal, observe_runs
-from portal.records.telemetry.requests import UpstreamRequests
-from portal.records.telemetry.telemetry import NO_TELEMETRY, Telemetry
+from portal.records.telemetry.instruments import NO_TELEMETRY, Telemetry
+from portal.records.telemetry.observers import observe_portal, observe_runs, record_attempt
 from portal.runs.components import Components
 from portal.runs.deliveries import note_states
 from portal.runs.execution import AwaitUpstreams, Execution
@@ -129,7 +121,7 @@ async def open_portal(
         if runs_scripts:
             telemetry = await _open_telemetry(stack, manifest, redact)
         is_kept = runs_scripts and runs != "none"
-        place, shared = place_of(manifest), None
+        place, shared = places.place_of(manifest), None
         kept = await _open_store(stack, manifest, place) if is_kept else None
         if manifest.portal.runs.is_shared:  # it has the portal's logins, and perhaps its audit log
             shared = kept or await _opened_store(stack, manifest, place)
@@ -152,7 +144,7 @@ async def open_portal(
             listings=state_folder(os.environ) / "listings",
             logins=partial(PersonLogins, kept) if kept else None,
             portal_logins=partial(PersonLogins, shared) if shared else None,
-            observer=UpstreamRequests(telemetry) if telemetry.is_on else None,
+            observer=partial(record_attempt, telemetry) if telemetry.is_on else None,
             redact=redact,
         )
         accounts = Accounts(manifest, fleet, kept, audit)
@@ -161,7 +153,7 @@ async def open_portal(
             lazy = LazySandbox(lambda: nullcontext(sandbox))
         observe_portal(telemetry, audit, fleet, lambda: lazy.current)
         sessions = Sessions(settings, home_of(shared))
-        components = Components(components_folder(place), stack, progress, shared)
+        components = Components(places.components_folder(place), stack, progress, shared)
         async with anyio.create_task_group() as tasks:
             if runs_scripts:
                 tasks.start_soon(lazy.hold)
@@ -242,7 +234,7 @@ async def _open_telemetry(stack: AsyncExitStack, manifest: Manifest, mask: Redac
     return exported
 
 
-async def _open_store(stack: AsyncExitStack, manifest: Manifest, place: Place) -> RunStore | None:
+async def _open_store(stack: AsyncExitStack, manifest: Manifest, place: places.Place) -> RunStore | None:
     """The store of runs; None if the default one cannot be used.
 
     Raises StoreError: the manifest names one, which cannot be used.
@@ -259,22 +251,22 @@ async def _open_store(stack: AsyncExitStack, manifest: Manifest, place: Place) -
     return store
 
 
-async def _opened_store(stack: AsyncExitStack, manifest: Manifest, place: Place) -> RunStore:
-    holder = stack.enter_context(present(place))
-    store = await anyio.to_thread.run_sync(open_store, place, manifest, holder)
+async def _opened_store(stack: AsyncExitStack, manifest: Manifest, place: places.Place) -> RunStore:
+    holder = stack.enter_context(places.present(place))
+    store = await anyio.to_thread.run_sync(places.open_store, place, manifest, holder)
     stack.push_async_callback(store.close)
     return store
 
 
 async def _open_workspace(
-    stack: AsyncExitStack, manifest: Manifest, place: Place, kept: RunStore | None
+    stack: AsyncExitStack, manifest: Manifest, place: places.Place, kept: RunStore | None
 ) -> SharedWorkspace | None:
     """The folder that scripts write and share; None if there is none. Raises StoreError."""
     grant, store = manifest.portal.capabilities.files, kept
     if grant is None or grant.mode == "read" or grant.share in ("session", "run"):
         return None
     if kept is not None and isinstance(place, Path):
-        store = await anyio.to_thread.run_sync(open_workspaces, place)
+        store = await anyio.to_thread.run_sync(places.open_workspaces, place)
         stack.push_async_callback(store.close)
     workspace = SharedWorkspace(store, folder := manifest.folder / grant.workspace)
     if kept is not None and await kept.read(lambda tables: tables.get(*UNSOURCED)) is not None:

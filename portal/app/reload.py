@@ -172,14 +172,10 @@ async def warn_of_writable_files(authority: Authority, fleet: Fleet) -> None:
 
 async def file_warnings(authority: Authority, upstreams: Iterable[Upstream]) -> list[tuple[str, bool]]:
     """What `writable_files` says of these upstreams, by the tools that they list now."""
-    writers = {
-        each.name: [
-            tool
-            for tool, decision in decided_tools(authority, each)
-            if decision.granted and not tool.hints.readonly
-        ]
-        for each in upstreams
-    }
+    writers = {}
+    for each in upstreams:
+        granted = (tool for tool, decision in decided_tools(authority, each) if decision.granted)
+        writers[each.name] = [tool for tool in granted if not tool.hints.readonly]
     return await anyio.to_thread.run_sync(lambda: [*writable_files(authority.manifest, writers, os.environ)])
 
 

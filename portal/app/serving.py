@@ -29,15 +29,9 @@ from starlette.types import ASGIApp
 from manifests.json_value import Json
 from manifests.manifest import Manifest
 from manifests.portal_manifest import ServerSettings, TelemetrySettings, Tenants
+from portal.app import http_access
 from portal.app.accepted import running
 from portal.app.composition import OpenPortal, open_portal
-from portal.app.http_access import (
-    METRICS_PATH,
-    BrowserAccessMiddleware,
-    HttpAccess,
-    HttpAccessMiddleware,
-    sign_in_routes,
-)
 from portal.app.http_connections import Connections, HttpConnection
 from portal.app.reload import ManifestKeeper, warn_of_writable_files
 from portal.app.replicas import ReplicaMiddleware
@@ -55,7 +49,7 @@ MAX_REQUEST_BYTES = 4 << 20
 """Limit of one request body; a longer one gets 413. A script has at most 1 MiB."""
 
 
-def build_http_app(portal: Portal, server: Server[Any], access: HttpAccess) -> Starlette:
+def build_http_app(portal: Portal, server: Server[Any], access: http_access.HttpAccess) -> Starlette:
     """The ASGI application. The SDK's Host check is off because HttpAccessMiddleware covers every route.
 
     Source: MCP 2026-07-28, basic/transports#streamable-http.
@@ -94,13 +88,15 @@ def build_http_app(portal: Portal, server: Server[Any], access: HttpAccess) -> S
             Route("/healthz", healthz),
             Route("/readyz", readyz),
             *run_routes(portal.runs, lambda profile: portal.views[profile].execution.profile),
-            *([Route(METRICS_PATH, metrics)] if portal.telemetry.page else []),
-            *sign_in_routes(settings.auth),
+            *([Route(http_access.METRICS_PATH, metrics)] if portal.telemetry.page else []),
+            *http_access.sign_in_routes(settings.auth),
             *account_routes(portal.accounts, whose),
         ],
     )
-    guard = Middleware(HttpAccessMiddleware, access=access, approvers=lambda: portal.runs.approvers)
-    app.user_middleware += [Middleware(BrowserAccessMiddleware, access=access), guard]
+    guard = Middleware(
+        http_access.HttpAccessMiddleware, access=access, approvers=lambda: portal.runs.approvers
+    )
+    app.user_middleware += [Middleware(http_access.BrowserAccessMiddleware, access=access), guard]
     if portal.manifest.portal.runs.is_shared:
         app.user_middleware.append(Middleware(ReplicaMiddleware, runs=portal.runs))
     return app
@@ -228,7 +224,7 @@ async def serve_http(
         BindError: The port is taken, or the host is not an address of this machine.
     """
     settings = manifest.portal.server
-    access = HttpAccess(host, *_of_access(manifest))
+    access = http_access.HttpAccess(host, *_of_access(manifest))
     listener = _listener(host, port)
     shown = f"[{host}]" if ":" in host else host
     port = listener.getsockname()[1]

@@ -45,18 +45,9 @@ from portal.middleware import BrokerCall, Chain, Middleware
 from portal.records.audit.audit import NO_RUN_AUDIT, RunAudit, unrecorded
 from portal.records.ledger import CallState, Entry, Ledger, RepairNotes, plain_name
 from portal.records.telemetry import instruments
-from portal.records.telemetry.telemetry import NO_TELEMETRY, Telemetry
+from portal.records.telemetry.instruments import NO_TELEMETRY, Telemetry
 from sandbox_runtime.call_port import CallError, Outcome, ToolCall
-from upstreams.errors import (
-    UpstreamError,
-    UpstreamFaultError,
-    UpstreamInternalError,
-    UpstreamLostError,
-    UpstreamRefusedError,
-    UpstreamTimeoutError,
-    UpstreamUnavailableError,
-    is_network_failure,
-)
+from upstreams import errors
 from upstreams.questions import QuestionError
 from upstreams.redaction import Redaction
 from upstreams.tools import MISSING, ToolResult
@@ -80,7 +71,12 @@ LONG_TEXT = 500
 
 REPEATABLE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
-UNREACHABLE = UpstreamUnavailableError, UpstreamLostError, UpstreamTimeoutError, UpstreamFaultError
+UNREACHABLE = (
+    errors.UpstreamUnavailableError,
+    errors.UpstreamLostError,
+    errors.UpstreamTimeoutError,
+    errors.UpstreamFaultError,
+)
 """The failures after which a fallback is tried."""
 
 MAX_NEAREST = 10
@@ -158,20 +154,15 @@ class Broker:
                 found[instruments.ERROR] = outcome.error.code
             return outcome
 
-    def _observation(self, call: ToolCall) -> tuple[str, dict[str, str | int]]:
+    def _observation(self, call: ToolCall) -> tuple[str, instruments.Attributes]:
         """The name and the attributes of a call's span. A script may have made up its function."""
-        attributes: dict[str, str | int] = {
-            instruments.OPERATION: instruments.EXECUTE_TOOL,
-            instruments.SEQ: call.seq,
-        }
-        attributes |= self.telemetry.shown(instruments.ARGUMENTS, call.arguments)
+        attributes = self.telemetry.shown(instruments.ARGUMENTS, call.arguments)
+        attributes |= {instruments.OPERATION: instruments.EXECUTE_TOOL, instruments.SEQ: call.seq}
         known = call.function if call.function in WAITED else self._known_function(call.function)
         if known is None:
             return instruments.EXECUTE_TOOL, attributes
-        return f"{instruments.EXECUTE_TOOL} {known}", attributes | {
-            instruments.TOOL: known,
-            instruments.NAMESPACE: known.partition(".")[0],
-        }
+        named = {instruments.TOOL: known, instruments.NAMESPACE: known.partition(".")[0]}
+        return f"{instruments.EXECUTE_TOOL} {known}", attributes | named
 
     async def _journaled(self, call: ToolCall, entry: Entry) -> Outcome:
         if self.journal is None:
@@ -262,7 +253,7 @@ class Broker:
         if isinstance(permit, Permit) and function is not None:
             try:
                 await self.own.ready(function.upstream)
-            except UpstreamError as error:
+            except errors.UpstreamError as error:
                 entry.sources |= self.authorization.carry([function.upstream])
                 _end(entry, error.outcome, _call_error(error))
                 self.audit.outcome(entry)
@@ -320,8 +311,9 @@ class Broker:
         by one when they are sent.
         """
         async with self._order:
-            # Deciding does not yield to the event loop, and scripts make many calls at once.
-            if _is_long(call.arguments):
+            # Deciding does not yield to the event loop, and scripts make many calls at once. Some take milliseconds.
+            values = (each for each in call.arguments.values() if isinstance(each, str | list | dict))
+            if any(len(each) > (LONG_TEXT if isinstance(each, str) else 0) for each in values):
                 await anyio.lowlevel.checkpoint()
             return None if call.function in LISTED else self._permit(call, function, is_approved)
 
@@ -362,8 +354,13 @@ class Broker:
         self, call: ToolCall, entry: Entry, function: Function | None, permit: Permit | None
     ) -> Outcome:
         """Send a permitted call. Ends its ledger entry and records the outcome, also if the run ends meanwhile."""
-        if permit is None:
-            return await self._call_resource_method(call, entry)
+        if permit is None:  # each request of a function for resources or prompts is authorized on its own
+            try:
+                with recorded(entry, self.audit):
+                    resources = Resources(self.manifest, self.authorization, self.own)
+                    return Outcome(value=await resources.answer(call.function, call.arguments, entry))
+            except ResourceError as error:
+                return Outcome(error=error.call_error)
         try:
             if function is None:
                 return await self._fetch(entry, permit)
@@ -388,15 +385,6 @@ class Broker:
     ) -> CallRequest:
         listed = self.own.fleet[function.upstream].tools
         return self.authorization.of_function(function, listed, arguments, seq)
-
-    async def _call_resource_method(self, call: ToolCall, entry: Entry) -> Outcome:
-        """Call a function for resources or prompts. Each of its requests to upstreams is authorized on its own."""
-        try:
-            resources = Resources(self.manifest, self.authorization, self.own)
-            with recorded(entry, self.audit):
-                return Outcome(value=await resources.answer(call.function, call.arguments, entry))
-        except ResourceError as error:
-            return Outcome(error=error.call_error)
 
     def _known_function(self, function: str) -> str | None:
         """The name from a script, if such a function exists; None otherwise."""
@@ -438,18 +426,18 @@ class Broker:
                 )
         except WithheldError as error:
             return _end(entry, "refused", error.call_error)
-        except UpstreamError as error:
+        except errors.UpstreamError as error:
             # Sent or not: the error may have words of the upstream, such as those on its stderr.
             entry.sources |= self.authorization.carry([function.upstream])
             if asked is not None and (unanswered := asked.refusal(str(error))) is not None:
                 return _end(entry, error.outcome, _unanswered_error(unanswered, str(error)))
-            is_rejected = isinstance(error, UpstreamRefusedError) and error.rpc_code == INVALID_PARAMS
+            is_rejected = isinstance(error, errors.UpstreamRefusedError) and error.rpc_code == INVALID_PARAMS
             failure = _call_error(error, _signature_hint(function) if is_rejected else error.hint)
             return replace(_end(entry, error.outcome, failure), data=error.data)
         if result.is_error:
             text = upstream.redact.start(_error_text(result), MAX_ERROR_CHARACTERS)[:MAX_ERROR_CHARACTERS]
             hint = _signature_hint(function) if _ABOUT_ARGUMENTS.search(_QUOTED_PATH.sub("", text)) else ""
-            hint = UpstreamInternalError.hint if is_network_failure(text) else hint
+            hint = errors.UpstreamInternalError.hint if errors.is_network_failure(text) else hint
             failure = CallError("tool_error", text, hint)
             if asked is not None and (unanswered := asked.refusal(text)) is not None:
                 failure = _unanswered_error(unanswered, text)
@@ -490,21 +478,12 @@ def _short(value: Json, redact: Redaction) -> str:
     return default_text(text) or "…"
 
 
-def _is_long(arguments: dict[str, Json]) -> bool:
-    """Whether validating the arguments may take milliseconds."""
-    return any(
-        len(value) > (LONG_TEXT if isinstance(value, str) else 0)
-        for value in arguments.values()
-        if isinstance(value, str | list | dict)
-    )
-
-
 def _end(entry: Entry, state: CallState, error: CallError | None) -> Outcome:
     entry.end(state, error)
     return Outcome(error=error)
 
 
-def _call_error(error: UpstreamError, hint: str | None = None) -> CallError:
+def _call_error(error: errors.UpstreamError, hint: str | None = None) -> CallError:
     kind = UnreachableError if isinstance(error, UNREACHABLE) else CallError
     return kind(error.code, str(error)[:MAX_ERROR_CHARACTERS], error.hint if hint is None else hint)
 

@@ -165,8 +165,7 @@ def sample(
 ) -> CreateMessageRequest:
     """The request for the client, without tools and context, and with at most `tokens_left` tokens.
 
-    Raises:
-        QuestionError: The client does not support sampling, or the request is not allowed.
+    Raises QuestionError: the client does not support sampling, or the request is not allowed.
     """
     if client is None or client.sampling is None:
         raise QuestionError("sampling_unsupported", "the client does not support sampling")
@@ -204,8 +203,7 @@ class SamplingDepths:
 
         Requests of other scripts may be concurrent or nested; that cannot be known, so each counts.
 
-        Raises:
-            QuestionError: `most` other scripts wait for samples.
+        Raises QuestionError: `most` other scripts wait for samples.
         """
         scripts = {each for *place, each in self._under_way if place == [client, upstream]}
         if len(scripts - {script}) >= most:

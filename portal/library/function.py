@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import zip_longest
@@ -182,9 +182,10 @@ class Function:
         Here the types include None for an optional argument that is not sent. A checker must know that calls accept it.
         Elsewhere it is omitted, which saves a model tokens.
         """
-        texts = [_parameter_text(each, respelt(_with_none(each), hidden)) for each in self.parameters]
+        texts = [_parameter_text(each, hidden) for each in self.parameters]
         others, returns = respelt(self.others, hidden), respelt(self.returns, hidden)
-        head = f"async def {self.name}({self._arguments(texts, others)}) -> {returns}:"
+        arguments = ", ".join(filter(None, ["*" if texts else "", *texts, others]))
+        head = f"async def {self.name}({arguments}) -> {returns}:"
         if len(head) > _LONGEST_LINE and (texts or others):
             lines = filter(None, ["*" if texts else "", *texts, others])
             inner = "".join(f"    {line},\n" for line in lines)
@@ -203,9 +204,6 @@ class Function:
     def comments(self) -> str:
         """What follows the signature."""
         return comment(_wire_doc(self.name, self.tool)) + comment(self.remark)
-
-    def _arguments(self, texts: Sequence[str], others: str) -> str:
-        return ", ".join(filter(None, ["*" if self.parameters else "", *texts, others]))
 
 
 def parameters(root: SoundNode, types: SchemaTypes) -> tuple[tuple[Parameter, ...], str]:
@@ -293,16 +291,13 @@ def lean_parameter(parameter: Parameter, shape: str) -> str:
     return f"{name}={default}" if shape in _SHOWN_BY_DEFAULT else f"{name}: {shape} = {default}"
 
 
-def _parameter_text(parameter: Parameter, annotation: str) -> str:
-    """`title: str` or `labels: list[str] = ...`."""
-    default = "" if parameter.required else f" = {parameter.default_source}"
-    return f"{parameter.name}: {annotation}{default}"
-
-
-def _with_none(parameter: Parameter) -> str:
-    annotation = parameter.annotation
-    takes_none = parameter.required or annotation in ("Any", "None") or annotation.endswith("| None")
-    return annotation if takes_none else f"{annotation} | None"
+def _parameter_text(parameter: Parameter, hidden: Mapping[str, str]) -> str:
+    """`title: str` or `labels: list[str] | None = ...`."""
+    annotation, shown = parameter.annotation, f"{parameter.name}: {respelt(parameter.annotation, hidden)}"
+    if parameter.required:
+        return shown
+    takes_none = annotation in ("Any", "None") or annotation.endswith("| None")
+    return f"{shown}{'' if takes_none else ' | None'} = {parameter.default_source}"
 
 
 RESULT: Final = "result"

@@ -223,11 +223,7 @@ def _compiled(source: LibrarySource) -> Namespace:
 
 
 def _function(
-    source: LibrarySource,
-    name: str,
-    tool: RecordedTool,
-    definitions: Definitions,
-    reduction: SharedReduction,
+    source: LibrarySource, name: str, tool: RecordedTool, definitions: Definitions, reduction: SharedReduction
 ) -> Function:
     types = SchemaTypes(type_name(name) or "Tool", definitions)
     named, others = parameters(arguments_schema(tool.input_schema, reduction.sound_schema), types)

@@ -78,8 +78,9 @@ def content_of(result: ToolResult, value: Json) -> tuple[list[Json] | None, list
     for at, (block, text) in enumerate(zip(result.content, texts, strict=True)):
         is_long = text is not None and len(text) > MAX_COMPARED_CHARACTERS and _may_be_data(text)
         if has_data and not is_long:
-            item = [way for each in items[at : at + 1] for way in _ways_to_say(each)]
-            if text is None or not _repeats(text, [*said, *item]):
+            known = [*said, *(way for each in items[at : at + 1] for way in _ways_to_say(each))]
+            bare = "" if text is None else text.strip()
+            if text is None or (bare and bare not in known and parsed_text(text) not in known):
                 beside.append(at)
         blocks.append({**block, "text": None} if is_long else block)
     return blocks, beside
@@ -98,7 +99,3 @@ def _ways_to_say(value: Json) -> list[Json]:
         return [str(value), json.dumps(value, ensure_ascii=False)]
     except ValueError:  # an integer of too many digits
         return []
-
-
-def _repeats(text: str, said: list[Json]) -> bool:
-    return not text.strip() or text.strip() in said or parsed_text(text) in said

@@ -4,19 +4,12 @@ import base64
 import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from mcp_types import (
-    AudioContent,
-    BlobResourceContents,
-    ContentBlock,
-    EmbeddedResource,
-    ImageContent,
-    ResourceLink,
-    TextContent,
-)
+import mcp_types as types
 from pydantic import ValidationError
 
 from manifests.json_value import Json
@@ -32,12 +25,12 @@ _USUAL_MIME_TYPE_CHARS = 100
 _DATA_URL: Final = re.compile(r"\s*data:([\w.+-]+/[\w.+-]+)?(?:;[^;,]*)*;base64,", re.IGNORECASE)
 _STANDARD: Final = str.maketrans("-_", "+/")
 
-_KINDS: Mapping[str, type[ContentBlock]] = {
-    "text": TextContent,
-    "image": ImageContent,
-    "audio": AudioContent,
-    "resource": EmbeddedResource,
-    "resource_link": ResourceLink,
+_KINDS: Mapping[str, type[types.ContentBlock]] = {
+    "text": types.TextContent,
+    "image": types.ImageContent,
+    "audio": types.AudioContent,
+    "resource": types.EmbeddedResource,
+    "resource_link": types.ResourceLink,
 }
 
 ALLOWED = (
@@ -51,7 +44,7 @@ ALLOWED = (
 class Emitted:
     """The valid blocks, and a notice for each dropped one. `tokens` counts the text of the blocks."""
 
-    blocks: Sequence[ContentBlock]
+    blocks: Sequence[types.ContentBlock]
     notices: Sequence[str]
     tokens: int
 
@@ -64,7 +57,7 @@ def content_blocks(emitted: Sequence[dict[str, Json]], max_text_tokens: int) -> 
 
     Source: MCP 2026-07-28, server/tools#tool-result.
     """
-    blocks: list[ContentBlock] = []
+    blocks: list[types.ContentBlock] = []
     notices: list[str] = []
     left_tokens = max_text_tokens
     for position, raw in enumerate(emitted[:MAX_BLOCKS]):
@@ -92,7 +85,7 @@ class BlockError(Exception):
     """The value is not an MCP content block. The message says why."""
 
 
-def _block(raw: dict[str, Json]) -> ContentBlock:
+def _block(raw: dict[str, Json]) -> types.ContentBlock:
     kind = raw.get("type")
     if not isinstance(kind, str) or kind not in _KINDS:
         shown = f"unknown: {kind[:40]!r}" if isinstance(kind, str) else "not a string"
@@ -104,10 +97,14 @@ def _block(raw: dict[str, Json]) -> ContentBlock:
         # pydantic adds the class of the resource that it tried.
         place = ".".join(str(step) for step in first["loc"] if not str(step).endswith("Contents"))
         raise BlockError(f"{kind}: {place[:80]}: {first['msg'][:80]}") from error
-    binary = block.resource if isinstance(block, EmbeddedResource) else block
+    binary = block.resource if isinstance(block, types.EmbeddedResource) else block
     try:
         match binary:
-            case ImageContent(data=data) | AudioContent(data=data) | BlobResourceContents(blob=data):
+            case (
+                types.ImageContent(data=data)
+                | types.AudioContent(data=data)
+                | types.BlobResourceContents(blob=data)
+            ):
                 base64.b64decode(data, validate=True)
     except ValueError:
         # Some clients refuse a whole answer for one image.
@@ -131,10 +128,10 @@ def _mended(raw: dict[str, Json]) -> dict[str, Json]:
     return fixed
 
 
-def _text(block: ContentBlock) -> str:
+def _text(block: types.ContentBlock) -> str:
     """All text in the block that a model may read, which is everything except its binary data."""
     rest = block.model_dump(mode="json", by_alias=True, exclude_none=True)
-    parts = [rest, rest["resource"]] if isinstance(block, EmbeddedResource) else [rest]
+    parts = [rest, rest["resource"]] if isinstance(block, types.EmbeddedResource) else [rest]
     for part in parts:
         for name in ("type", "data", "blob"):
             part.pop(name, None)
@@ -226,14 +223,12 @@ def truncate(answer: Answer, max_tokens: int) -> Answer:
     def show(size: int) -> Answer:
         excerpt = _Excerpt(size, max_tokens)
         shown: Answer = {}
-        cut: list[str] = []
         for key, value in answer.items():
             is_ledger = key == "calls" and isinstance(value, list)
             rows = summarised(value, excerpt.items) if is_ledger else value
-            excerpt.is_cut = rows is not value
             depth = 0 if key == "result" else -_PART_LEVELS
             shown[key] = value if key in _UNTOUCHED else excerpt.value(rows, depth)
-            cut += [key] if excerpt.is_cut else []
+        cut = [key for key, value in answer.items() if shown[key] != value]
         if isinstance(answer.get("error"), dict):
             shown["error"]["code"] = answer["error"]["code"]
         if cut:
@@ -244,11 +239,10 @@ def truncate(answer: Answer, max_tokens: int) -> Answer:
         return shown
 
     def fitting(size: int) -> Answer | None:
-        try:
-            shown = show(size)
-        except _TooLargeError:
-            return None
-        return shown if is_within(compact(shown), max_tokens) else None
+        with suppress(_TooLargeError):
+            if is_within(compact(shown := show(size)), max_tokens):
+                return shown
+        return None
 
     if (whole := fitting(_EVERYTHING)) is not None:
         return whole
@@ -298,7 +292,6 @@ class _Excerpt:
         self._keys = max(8, size)
         self._depth = min(MAX_DEPTH, size // 4)
         self._left = 1_000 + max_tokens * 16
-        self.is_cut = False
 
     def value(self, value: Json, depth: int = 0) -> Json:
         self._spend(_VALUE_CHARS)
@@ -328,7 +321,6 @@ class _Excerpt:
 
     def _mark(self, text: str) -> str:
         self._spend(_SLACK_CHARS)
-        self.is_cut = True
         return text
 
     def _spend(self, characters: int) -> None:
@@ -338,9 +330,7 @@ class _Excerpt:
 
     def _unicode(self, value: str) -> str:
         """Replace lone surrogates, which no Unicode encoding can represent."""
-        shown = value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-        self.is_cut = self.is_cut or shown != value
-        return shown
+        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
     def _list(self, value: list[Json], depth: int) -> list[Json]:
         kept = len(value) if len(value) <= self.items + 1 else self.items

@@ -195,12 +195,9 @@ def fork_run(
     head = replace(head, record=replace(record, events=()), is_background=True, caller=caller or head.caller)
     entries = tuple(entry for entry in past.entries.values() if entry.seq < seq)
     known = [call for call in stored.calls if call.seq < seq and (call.outcome or call.state == "intended")]
-    lifetime_seconds = stored.row.expires - stored.row.began
-    row = replace(
-        new_row(new_run_id(), stored.row.owner, head, run, lifetime_seconds / DAY_SECONDS),
-        state="waiting",
-        wake_at=0.0,
-    )
+    days = (stored.row.expires - stored.row.began) / DAY_SECONDS
+    row = new_row(new_run_id(), stored.row.owner, head, run, days)
+    row = replace(row, state="waiting", wake_at=0.0)
     tables.create(row, HEAD.dump_json(head), head.caller.label)
     calls = [replace(call, run=row.id) for call in known]
     tables.advance(row.id, row.epoch, chunk=dump_chunk(record.events, entries), calls=calls)
@@ -253,7 +250,11 @@ def answer_of(stored: StoredRun) -> Answer:
     row = stored.row
     if stored.answer is not None:
         return load_answer(stored.answer)
-    calls = ledger_rows(Past.of(stored)[1])
+    ledger = Ledger()
+    for seq, entry in sorted(Past.of(stored)[1].entries.items()):
+        ledger.open(seq, entry.function)
+        entry.restore(ledger[seq])
+    calls = ledger.rows()
     if row.state in OPEN:
         waiting = waiting_view(stored.calls) if row.told == "waiting" else []
         for view in waiting:
@@ -263,15 +264,6 @@ def answer_of(stored: StoredRun) -> Answer:
     code = "run_lost" if row.state == "error" else row.state
     error = RunError(code, _WHY.get(row.state, "the run has ended"), hint="`calls` says what it did before.")
     return Answer(row.state, row.id, error=error, calls=calls)
-
-
-def ledger_rows(past: Past) -> list[dict[str, Json]]:
-    """The ledger of a run as its journal has it."""
-    ledger = Ledger()
-    for seq, row in sorted(past.entries.items()):
-        ledger.open(seq, row.function)
-        row.restore(ledger[seq])
-    return ledger.rows()
 
 
 def _decision(call: CallRow) -> dict[str, Any]:

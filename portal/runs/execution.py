@@ -31,8 +31,8 @@ from portal.middleware import Middleware
 from portal.records.audit.audit import Audit, RunAudit
 from portal.records.ledger import Ledger
 from portal.records.store.records import FencedError, StoreError
-from portal.records.telemetry.instruments import ERROR, RUN, STATUS
-from portal.records.telemetry.telemetry import NO_TELEMETRY, Telemetry, current_trace, link_to
+from portal.records.telemetry import instruments
+from portal.records.telemetry.instruments import NO_TELEMETRY, Telemetry, current_trace, link_to
 from portal.runs.answer import Answer, at_line
 from portal.runs.journal import Journal, unwritten
 from portal.runs.past import Past, Piece, RunHead, new_run_id
@@ -154,7 +154,9 @@ class Execution:
         status, code = "error", "internal_error"
         # Its first piece is a child of the request; others have traces of their own.
         links = [link_to(piece.head.trace)] if piece.epoch else []
-        with self.telemetry.script_run.span("run script", {RUN: piece.run_id}, links=links) as found:
+        with self.telemetry.script_run.span(
+            "run script", {instruments.RUN: piece.run_id}, links=links
+        ) as found:
             try:
                 answer = await self._run(piece, ledger, channel, audit)
                 status, code = answer.status, answer.error.code if answer.error else ""
@@ -171,9 +173,9 @@ class Execution:
                 raise
             finally:
                 audit.ended(status, code, ledger)
-                found[STATUS] = status
+                found[instruments.STATUS] = status
                 if code:
-                    found[ERROR] = code
+                    found[instruments.ERROR] = code
 
     async def _run(self, piece: Piece, ledger: Ledger, channel: ClientChannel, audit: RunAudit) -> Answer:
         request, caller = piece.head.request, piece.head.caller
@@ -339,15 +341,9 @@ class Execution:
             component = repetition.replayed.origin.component
             if component != sandbox.component:
                 sandbox = await self.runs.components.sandbox(component)
+            name = f"{caller.queue_key} resumed"
             result = await resume(
-                sandbox,
-                repetition,
-                where,
-                port,
-                broker,
-                unanswered=unanswered,
-                caller=f"{caller.queue_key} resumed",
-                grants=grants,
+                sandbox, repetition, where, port, broker, unanswered=unanswered, caller=name, grants=grants
             )
         except ReplayInterruptedError as error:
             message, hint = f"the run could not be taken up: {error}", "`calls` says what it did before."
@@ -404,7 +400,7 @@ class Execution:
             refusing = [diagnostic for diagnostic in diagnostics if diagnostic.refuses]
             if refusing and self.authority.manifest.portal.server.check == "strict":
                 error = _check_error(refusing)
-                found[ERROR] = error.code
+                found[instruments.ERROR] = error.code
                 return error, []
         return None, [
             f"line {each.line}: {each.message}" + (f". {each.hint}" if each.hint else "")

@@ -6,13 +6,11 @@ Rule 2: an outcome is written before the run's answer is. It delays nobody until
 """
 
 import asyncio
-import os
 import time
 from collections.abc import Awaitable, Callable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Final, Protocol
 
 import anyio
@@ -22,15 +20,7 @@ from manifests.json_value import Json
 from manifests.portal_manifest import RunsSettings
 from portal.catalog.authority import Authorization
 from portal.records.ledger import CallState, Entry, Ledger
-from portal.records.store.records import (
-    CallKind,
-    CallRow,
-    DatabaseError,
-    FencedError,
-    OwnLimitError,
-    RunRow,
-    StoreError,
-)
+from portal.records.store import records
 from portal.records.store.run_tables import RunTables
 from portal.records.store.writer import RunStore, resolve
 from portal.runs.answer import Answer
@@ -49,6 +39,7 @@ from sandbox_runtime.call_port import CallError, Outcome
 from sandbox_runtime.guest_json import encode
 from sandbox_runtime.recording import Event, Record, Recording
 from sandbox_runtime.result import RunError
+from sandbox_runtime.worker_process import cpu_seconds
 from upstreams.redaction import Redaction
 
 log = structlog.get_logger()
@@ -106,7 +97,7 @@ class Journal:
     _head_written: RunHead | None = None
     _started: Record | None = None
     _touched: set[int] = field(default_factory=set)
-    _calls: list[CallRow] = field(default_factory=list)
+    _calls: list[records.CallRow] = field(default_factory=list)
     _outcomes: list[tuple[int, CallState, Outcome]] = field(default_factory=list)
     _with_row: set[int] = field(default_factory=set)
     """The calls that have a row in the store."""
@@ -195,18 +186,18 @@ class Journal:
         """
         if self.recording is None:
             return None
-        error = await self._add(CallRow(self.run_id, seq, "call", function, "intended"))
+        error = await self._add(records.CallRow(self.run_id, seq, "call", function, "intended"))
         if error is None and not self.runs.is_holding:  # this process was stopped meanwhile
             try:
                 await self.runs.hold(self.run_id, self.epoch)
-            except StoreError as failure:
+            except records.StoreError as failure:
                 return self._not_called(function, failure)
         return error
 
     async def wait(
         self,
         seq: int,
-        kind: CallKind,
+        kind: records.CallKind,
         function: str,
         *,
         digest: str = "",
@@ -215,7 +206,7 @@ class Journal:
         due_at: float | None = None,
         shown: Json = None,
         ask: Callable[[], Awaitable[None]] | None = None,
-    ) -> CallRow | CallError:
+    ) -> records.CallRow | CallError:
         """Wait until a call is decided, delivered or due, parked if that takes long. Returns the call as it then is.
 
         `ask` is called once it can be decided.
@@ -228,7 +219,7 @@ class Journal:
             due_at = row.due_at
         else:
             text = encode(shown)
-            row = CallRow(
+            row = records.CallRow(
                 self.run_id, seq, kind, function, "waiting", digest, arguments_sha256, name, due_at, "", text
             )
             if (error := await self._add(row)) is not None:
@@ -239,14 +230,14 @@ class Journal:
         try:
             while row.state == "waiting":
                 # What else wakes the call does not delay the parking.
-                cpu_ms, park_at = self._cpu_ms(), time.monotonic() + self.park_seconds
+                computed, park_at = self._cpu_seconds(), time.monotonic() + self.park_seconds
                 while row.state == "waiting" and (left := park_at - time.monotonic()) > 0:
                     # Its event may have come before the call was written, so the row is read before the first wait.
                     changed = self.runs.register(self.run_id, seq)
                     row = await self._row_now(seq)
                     if row.state == "waiting":
                         await self._wait_for(changed, seq, due_at, left)
-                if row.state == "waiting" and self._may_park(cpu_ms):
+                if row.state == "waiting" and self._may_park(computed):
                     await self.park()
         except asyncio.CancelledError:
             if not (self.is_parked or self.scope.cancel_called):  # the script gave it up
@@ -259,17 +250,17 @@ class Journal:
             self._waiting.discard(seq)
         return row
 
-    async def _row_now(self, seq: int) -> CallRow:
+    async def _row_now(self, seq: int) -> records.CallRow:
         """The call as it is in the store. While that cannot be read, it waits on."""
         while True:
             try:
                 found = await self.store.read(partial(RunTables.call, run=self.run_id, seq=seq))
                 break
-            except DatabaseError as error:
+            except records.DatabaseError as error:
                 log.error("runs_not_read", run=self.run_id, error=str(error))
                 await anyio.sleep(RETRY_SECONDS)
         if found is None:
-            raise FencedError(self.run_id)
+            raise records.FencedError(self.run_id)
         return found
 
     async def _wait_for(self, changed: anyio.Event, seq: int, due_at: float | None, seconds: float) -> None:
@@ -281,7 +272,7 @@ class Journal:
         if due_at is not None and due_at <= self.store.now():
             try:
                 await self.store.write(partial(RunTables.expire_call, run=self.run_id, seq=seq))
-            except DatabaseError as error:
+            except records.DatabaseError as error:
                 log.error("call_not_due", run=self.run_id, error=str(error))  # it is tried again
 
     # What the execution tells
@@ -313,13 +304,13 @@ class Journal:
             await self._flush(is_lasting=True)
             park = partial(RunTables.park, run=self.run_id, epoch=self.epoch, waiting=waiting)
             await self.store.write(park, is_lasting=True)
-        except StoreError as error:
+        except records.StoreError as error:
             self.is_parked = False
             self._unparked.set()
             self._unparked = anyio.Event()
             log.error("run_not_parked", run=self.run_id, error=str(error))
             return False
-        except FencedError:
+        except records.FencedError:
             self.fence()
         else:
             self.runs.note_change()
@@ -342,12 +333,12 @@ class Journal:
 
     async def _quiet(self) -> None:
         while self._is_writing or self._is_next_due:
-            with suppress(StoreError):
+            with suppress(records.StoreError):
                 await self.store.write(lambda tables: None)
 
     # Writing
 
-    async def _add(self, row: CallRow) -> CallError | None:
+    async def _add(self, row: records.CallRow) -> CallError | None:
         while self.is_parked:  # the run goes on elsewhere, unless that cannot be written
             await self._unparked.wait()
         if self.recording is not None and self.recording.is_too_large:
@@ -359,12 +350,12 @@ class Journal:
         self._calls.append(row)
         try:
             await self._flush(is_lasting=True)
-        except StoreError as error:
+        except records.StoreError as error:
             return self._not_called(row.function, error)
         self._with_row.add(row.seq)
         return None
 
-    def _not_called(self, function: str, error: StoreError) -> CallError:
+    def _not_called(self, function: str, error: records.StoreError) -> CallError:
         log.error("run_not_journaled", run=self.run_id, error=str(error))
         failure = unwritten(error, f"{function} was not called")
         return CallError(failure.code, failure.message, failure.hint)
@@ -433,7 +424,7 @@ class Journal:
                 del self._outcomes[: len(outcomes)]
             else:
                 self._touched |= touched
-                if isinstance(error, FencedError):
+                if isinstance(error, records.FencedError):
                     self.fence()
                 else:
                     self._write_outcomes_in(RETRY_SECONDS)
@@ -444,10 +435,11 @@ class Journal:
             if self._is_next_due:
                 self._write_next()
 
+        days = self.runs.settings.max_age_days
         try:
             write = partial(
                 self._write,
-                row=None if self.epoch else self._new_row(head),
+                row=None if self.epoch else new_row(self.run_id, head.caller.run_owner, head, None, days),
                 head=None if head is self._head_written else head,
                 events=events,
                 entries=tuple(self._entry_row(seq) for seq in sorted(touched)),
@@ -473,11 +465,11 @@ class Journal:
         self,
         tables: RunTables,
         *,
-        row: RunRow | None,
+        row: records.RunRow | None,
         head: RunHead | None,
         events: tuple[Event, ...],
         entries: tuple[EntryRow, ...],
-        calls: list[CallRow],
+        calls: list[records.CallRow],
         outcomes: list[tuple[int, CallState, Outcome]],
         answer: Answer | None,
     ) -> None:
@@ -511,9 +503,6 @@ class Journal:
     def _masked(self, text: bytes) -> bytes:
         return self.runs.mask(text.decode()).encode()
 
-    def _new_row(self, head: RunHead) -> RunRow:
-        return new_row(self.run_id, head.caller.run_owner, head, None, self.runs.settings.max_age_days)
-
     def _head_now(self) -> RunHead:
         started = None if self.recording is None else self.recording.head
         if started is not self._started:
@@ -525,51 +514,30 @@ class Journal:
         entry, now = self.ledger[seq], time.monotonic()
         budgets = tuple(budget.keys for budget in self.authorization.counted.get(seq, ()))
         ms = ((entry.ended or now) - entry.began) * 1000
-        at = time.time() - (now - entry.began)
-        return EntryRow(
-            seq,
-            entry.function,
-            entry.state,
-            entry.request,
-            round(ms, 1),
-            at,
-            entry.error,
-            budgets,
-            "\n".join(sorted(entry.sources)),
-            entry.answered_by,
-            entry.arguments,
-        )
+        at, source = time.time() - (now - entry.began), "\n".join(sorted(entry.sources))
+        made = entry.function, entry.state, entry.request, round(ms, 1), at, entry.error
+        return EntryRow(seq, *made, budgets, source, entry.answered_by, entry.arguments)
 
-    def _may_park(self, cpu_ms: float) -> bool:
+    def _may_park(self, before_seconds: float) -> bool:
         """Whether only waiting calls have been under way for a while, and the script did not compute meanwhile."""
         quiet_seconds = time.monotonic() - self._changed_at
         is_waiting = self._in_flight == self._waiting and quiet_seconds >= self.park_seconds * 0.99
         is_changing_files = self.ledger.files is not None and self.ledger.files.is_busy
-        if (
-            self.is_parked
-            or not is_waiting
-            or is_changing_files
-            or self.recording is None
-            or self.recording.is_too_large
-        ):
+        if self.recording is None or self.recording.is_too_large or self.is_parked:
             return False
-        return self._cpu_ms() - cpu_ms < IDLE_SHARE * self.park_seconds * 1000
+        is_idle = self._cpu_seconds() - before_seconds < IDLE_SHARE * self.park_seconds
+        return is_waiting and not is_changing_files and is_idle
 
-    def _cpu_ms(self) -> float:
-        """CPU milliseconds that the worker has used; 0 where the system does not tell."""
-        pid = None if self.recording is None else self.recording.worker_pid
-        try:
-            numbers = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            return 0.0
-        return (int(numbers[11]) + int(numbers[12])) * 1000 / os.sysconf("SC_CLK_TCK")
+    def _cpu_seconds(self) -> float:
+        """What the worker has computed; 0 where the system does not tell."""
+        return cpu_seconds(None if self.recording is None else self.recording.worker_pid) or 0.0
 
 
-def unwritten(error: StoreError, what: str) -> RunError:
+def unwritten(error: records.StoreError, what: str) -> RunError:
     """The error of something that is not done because it cannot be written before."""
-    if isinstance(error, OwnLimitError):
+    if isinstance(error, records.OwnLimitError):
         return RunError(error.code, f"{what}: {error}", hint=error.hint)
-    if isinstance(error, DatabaseError) and error.is_in_doubt:
+    if isinstance(error, records.DatabaseError) and error.is_in_doubt:
         what, hint = f"{what}, as far as is known", "Look whether it was done before you try again."
         return RunError("journal_failed", f"{what}: the store of runs was lost meanwhile", hint=hint)
     hint = "Nothing was done. Until the store can be written, only calls that may be repeated are made."

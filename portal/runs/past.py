@@ -119,7 +119,7 @@ def new_run_id() -> str:
 
 def new_row(run: str, owner: str, head: RunHead, parent: str | None, max_age_days: float) -> RunRow:
     """The row of a run that begins now."""
-    now = time.time()
+    now, lines = time.time(), map(str.strip, head.request.code.splitlines())
     return RunRow(
         id=run,
         owner=owner,
@@ -129,15 +129,10 @@ def new_row(run: str, owner: str, head: RunHead, parent: str | None, max_age_day
         updated=now,
         expires=now + max_age_days * DAY_SECONDS,
         parent=parent,
-        title=title_of(head.request.code),
+        title=next(filter(None, lines), "")[:200],
         component=head.record.origin.component if head.record else "",
         profile=head.profile,
     )
-
-
-def title_of(code: str) -> str:
-    """The first line of a script, for people."""
-    return next((line.strip() for line in code.splitlines() if line.strip()), "")[:200]
 
 
 def dump_chunk(events: tuple[Event, ...], entries: tuple[EntryRow, ...]) -> bytes:

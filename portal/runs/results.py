@@ -85,11 +85,8 @@ class KeptResults:
 
         A value that is no text is searched as JSON with an indent.
         """
-        wanted, context, limit = (
-            arguments.get("text"),
-            arguments.get("context", 200),
-            arguments.get("limit", 10),
-        )
+        wanted, context = arguments.get("text"), arguments.get("context", 200)
+        limit = arguments.get("limit", 10)
         is_right = isinstance(wanted, str) and isinstance(context, int) and isinstance(limit, int)
         if not (is_right and wanted and 0 <= context <= MAX_CONTEXT and 1 <= limit <= MAX_HITS):
             what = f"a text, a context from 0 to {MAX_CONTEXT} characters, and a limit from 1 to {MAX_HITS}"

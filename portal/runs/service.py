@@ -27,7 +27,7 @@ from portal.records.store.records import OPEN, DamagedRowError, FencedError, Run
 from portal.records.store.run_tables import RunTables
 from portal.records.store.tables import DAY_SECONDS, LEASE_SECONDS
 from portal.records.store.writer import RunStore
-from portal.records.telemetry.telemetry import current_trace
+from portal.records.telemetry.instruments import current_trace
 from portal.runs.answer import Answer
 from portal.runs.components import Components
 from portal.runs.decisions import answer_of, cancel_run, decide_call, find_run, find_seen, let_pass
@@ -419,7 +419,9 @@ class Runs:
                 for run, owner in {**dict.fromkeys(again, ""), **left, **due}.items():
                     if self._retries.get(run, 0) <= now:
                         self._retries.pop(run, None)
-                        self._spawn(run, owner)
+                        if run not in self._driving:
+                            self._driving.add(run)
+                            self._tasks.start_soon(self._drive, run, owner)
             except StoreError as error:
                 self._note_store(error)
                 next_at = now + RETRY_SECONDS
@@ -466,11 +468,6 @@ class Runs:
         journal = self._live.get(run)
         if journal is not None:
             journal.fence()
-
-    def _spawn(self, run: str, owner: str) -> None:
-        if run not in self._driving:
-            self._driving.add(run)
-            self._tasks.start_soon(self._drive, run, owner)
 
     async def _drive(self, run: str, owner: str) -> None:
         """Go on with a run of this owner until it has ended, or waits again."""

@@ -9,6 +9,7 @@ import anyio
 
 from manifests.portal_manifest import ServerSettings
 from portal.base.caller import Caller
+from portal.base.errors import RunsError
 from portal.records.store.records import ambiguous
 from sandbox_runtime.errors import WorkerStartError
 from sandbox_runtime.fair_queue import has_room
@@ -18,16 +19,11 @@ NEW = "new"
 """What a caller passes to start a session."""
 
 
-class SessionError(Exception):
+class SessionError(RunsError):
     """There is no session for the script. Nothing ran.
 
     `code` is unknown_session, ambiguous_session, session_busy or sandbox_busy.
     """
-
-    def __init__(self, code: str, message: str, hint: str) -> None:
-        super().__init__(message)
-        self.code = code
-        self.hint = hint
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,15 +46,16 @@ class Waits:
 
     async def __call__(self, call: ToolCall, entry: Entry) -> Outcome:
         """Answer one of `portal.calls.run.WAITED`. Errors are returned, never raised, except FencedError."""
-        work = {
-            SLEEP: self._sleep,
-            EVENT: self._event,
-            EVENT_URL: self._event_url,
-            APPROVE: self._approve,
-            RECALL: self._recall,
-            SEARCH_TEXT: self._search_text,
-        }[call.function]
-        answer = await work(call.seq, call.arguments)
+        arguments, carry = call.arguments, self.authorization.carry
+        if call.function == EVENT_URL:
+            answer: Json | CallError = await self._hook_url(EVENT_URL, arguments.get("name"))
+        elif call.function == RECALL:
+            answer = await self.runs.results.recall(arguments.get("handle"), self.owner, carry)
+        elif call.function == SEARCH_TEXT:
+            answer = await self.runs.results.search(arguments, self.owner, carry)
+        else:
+            work = {SLEEP: self._sleep, EVENT: self._event, APPROVE: self._approve}[call.function]
+            answer = await work(call.seq, arguments)
         if call.function in (RECALL, SEARCH_TEXT):
             entry.sources |= self.authorization.sources
         error = answer if isinstance(answer, CallError) else None
@@ -70,7 +71,8 @@ class Waits:
         """
         if self.journal is None:
             return self._no_journal(f"{call.function} asks a person, and asking")
-        digest, arguments_sha256 = digest_now(), sha256_of(needed.arguments)
+        text = json.dumps(needed.arguments, sort_keys=True, separators=(",", ":"))
+        digest, arguments_sha256 = digest_now(), hashlib.sha256(text.encode()).hexdigest()
         arguments = self.runs.mask.in_value(needed.arguments)  # before it is cut
         is_long = len(compact(arguments)) > MAX_SHOWN_CHARACTERS
         shown = {
@@ -172,9 +174,6 @@ class Waits:
             return CallError("event_timeout", message, "Wait for it again, or go on without it.")
         return json.loads(known)
 
-    async def _event_url(self, seq: int, arguments: Mapping[str, Json]) -> Json | CallError:
-        return await self._hook_url(EVENT_URL, arguments.get("name"))
-
     async def _hook_url(self, function: str, name: Json) -> str | CallError:
         """The URL for an event of the run, which it also needs to wait for it."""
         if not (isinstance(name, str) and 0 < len(name) <= MAX_NAME_CHARACTERS and name.isprintable()):
@@ -199,20 +198,9 @@ class Waits:
         row = await self._decided(seq, "approve", APPROVE, shown)
         return row if isinstance(row, CallError) else True
 
-    async def _recall(self, seq: int, arguments: Mapping[str, Json]) -> Json | CallError:
-        return await self.runs.results.recall(arguments.get("handle"), self.owner, self.authorization.carry)
-
-    async def _search_text(self, seq: int, arguments: Mapping[str, Json]) -> Json | CallError:
-        return await self.runs.results.search(arguments, self.owner, self.authorization.carry)
-
     def _no_journal(self, what: str) -> CallError:
         error = self.runs.unavailable(what)
         return CallError(error.code, error.message, error.hint)
-
-
-def sha256_of(arguments: Mapping[str, Json]) -> str:
-    text = json.dumps(arguments, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _is_duration(value: Json) -> TypeGuard[float]:

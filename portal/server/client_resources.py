@@ -16,25 +16,11 @@ from typing import Any, Final, TypeVar
 
 import anyio
 import anyio.to_thread
+import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.server.session import ServerSession
 from mcp.server.subscriptions import InMemorySubscriptionBus, PromptsListChanged, ResourcesListChanged
 from mcp.shared.exceptions import MCPError
-from mcp_types import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    GetPromptRequestParams,
-    GetPromptResult,
-    ListPromptsResult,
-    ListResourcesResult,
-    ListResourceTemplatesResult,
-    PaginatedRequestParams,
-    Prompt,
-    ReadResourceRequestParams,
-    ReadResourceResult,
-    Resource,
-    ResourceTemplate,
-)
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError
 
@@ -75,7 +61,7 @@ PAUSE_SECONDS: Final = 1.0
 
 SEND_SECONDS: Final = 2.0
 
-_NOT_FOUND: Final = (INVALID_PARAMS, -32002)
+_NOT_FOUND: Final = (types.INVALID_PARAMS, -32002)
 """What upstreams answer to an unknown name: since 2026-07-28 the first, before that the second for resources."""
 
 Context = ServerRequestContext[Any, Any]
@@ -134,24 +120,26 @@ class ClientResources:
     accounts: Accounts
 
     async def list_resources(
-        self, context: Context, params: PaginatedRequestParams | None
-    ) -> ListResourcesResult:
-        rows, more = await self._page(context, params, "resources/list", "resources", Resource)
-        return ListResourcesResult(resources=rows, **more)
+        self, context: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
+        rows, more = await self._page(context, params, "resources/list", "resources", types.Resource)
+        return types.ListResourcesResult(resources=rows, **more)
 
     async def list_templates(
-        self, context: Context, params: PaginatedRequestParams | None
-    ) -> ListResourceTemplatesResult:
-        rows, more = await self._page(context, params, "resources/list", "templates", ResourceTemplate)
-        return ListResourceTemplatesResult(resource_templates=rows, **more)
+        self, context: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourceTemplatesResult:
+        rows, more = await self._page(context, params, "resources/list", "templates", types.ResourceTemplate)
+        return types.ListResourceTemplatesResult(resource_templates=rows, **more)
 
     async def list_prompts(
-        self, context: Context, params: PaginatedRequestParams | None
-    ) -> ListPromptsResult:
-        rows, more = await self._page(context, params, "prompts/list", "prompts", Prompt)
-        return ListPromptsResult(prompts=rows, **more)
+        self, context: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListPromptsResult:
+        rows, more = await self._page(context, params, "prompts/list", "prompts", types.Prompt)
+        return types.ListPromptsResult(prompts=rows, **more)
 
-    async def read_resource(self, context: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
+    async def read_resource(
+        self, context: Context, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
         namespace, _, uri = params.uri.removeprefix(PREFIX).partition("/")
         about = {"uri": params.uri}
         named = namespace if uri and params.uri.startswith(PREFIX) else ""
@@ -161,19 +149,21 @@ class ClientResources:
         for each in contents:
             theirs = each.get("uri")
             each["uri"] = f"{PREFIX}{namespace}/{theirs if isinstance(theirs, str) else uri}"
-        return await self._answer(context, key, ReadResourceResult, {"contents": contents})
+        return await self._answer(context, key, types.ReadResourceResult, {"contents": contents})
 
-    async def get_prompt(self, context: Context, params: GetPromptRequestParams) -> GetPromptResult:
+    async def get_prompt(
+        self, context: Context, params: types.GetPromptRequestParams
+    ) -> types.GetPromptResult:
         namespace, _, name = params.name.partition(".")
         key = self._key(context, namespace if name else "", "prompt")
         async with self._resources(context, "prompts/get") as (resources, entry):
             filled = await resources.prompt(key, name, dict(params.arguments or {}), entry)
-        return await self._answer(context, key, GetPromptResult, filled)
+        return await self._answer(context, key, types.GetPromptResult, filled)
 
     async def _page(
         self,
         context: Context,
-        params: PaginatedRequestParams | None,
+        params: types.PaginatedRequestParams | None,
         method: Method,
         kind: str,
         model: type[Row],
@@ -185,7 +175,7 @@ class ClientResources:
         self.changes.follow(context)
         cursor = (params.cursor if params else None) or "0"
         if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):
-            raise MCPError(INVALID_PARAMS, "the cursor is invalid")
+            raise MCPError(types.INVALID_PARAMS, "the cursor is invalid")
         kinds = PROMPT_KINDS if kind == "prompts" else {kind: RESOURCE_KINDS[kind]}
         async with self._resources(context, method) as (resources, entry):
             found = await resources.listed(method, kinds, None, entry)
@@ -219,9 +209,8 @@ class ClientResources:
         for key in ("uri", "uriTemplate"):
             if key in shown:
                 shown[key] = f"{PREFIX}{namespace}/{row[key]}"
-        if (
-            "arguments" in row
-        ):  # clients send the names of a prompt and its arguments back, so they stay unchanged
+        # Clients send the names of a prompt and its arguments back, so they stay unchanged.
+        if "arguments" in row:
             shown["name"] = row["name"]
             for argument, own in zip(shown["arguments"], row["arguments"], strict=True):
                 argument["name"] = own["name"]
@@ -234,11 +223,8 @@ class ClientResources:
         for key, known in self._manifest(context).namespaces.items():
             if known == namespace:
                 return key
-        raise MCPError(
-            INVALID_PARAMS,
-            f"there is no such {kind}: its name does not begin with that of an upstream",
-            about,
-        )
+        message = f"there is no such {kind}: its name does not begin with that of an upstream"
+        raise MCPError(types.INVALID_PARAMS, message, about)
 
     @asynccontextmanager
     async def _resources(
@@ -262,7 +248,8 @@ class ClientResources:
             cause = error.__cause__
             is_rejected = isinstance(cause, UpstreamRefusedError) and cause.rpc_code in _NOT_FOUND
             is_clients_fault = error.state == "refused" or is_rejected
-            raise MCPError(INVALID_PARAMS if is_clients_fault else INTERNAL_ERROR, text, about) from error
+            code = types.INVALID_PARAMS if is_clients_fault else types.INTERNAL_ERROR
+            raise MCPError(code, text, about) from error
 
     async def _answer(self, context: Context, key: str, kind: type[Answer], raw: Json) -> Answer:
         most = self._manifest(context).portal.capabilities.limits.outcome_bytes
@@ -276,7 +263,8 @@ class ClientResources:
                 clean = clean_json(raw, self.accounts.fleet[key].redact.start, most)
                 return kind.model_validate(clean, by_name=False)
         except (ValidationError, ValueError, RecursionError) as error:
-            raise MCPError(INTERNAL_ERROR, f"the answer of upstream {key!r} is not valid MCP") from error
+            message = f"the answer of upstream {key!r} is not valid MCP"
+            raise MCPError(types.INTERNAL_ERROR, message) from error
         raise MCPError(
-            INTERNAL_ERROR, f"the answer of upstream {key!r} exceeds limits.outcome_bytes = {most:,}"
+            types.INTERNAL_ERROR, f"the answer of upstream {key!r} exceeds limits.outcome_bytes = {most:,}"
         )

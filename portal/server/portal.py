@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from portal.calls.questions import SamplingDepths
 from portal.identity.accounts import Accounts
-from portal.records.telemetry.telemetry import NO_TELEMETRY, Telemetry
+from portal.records.telemetry.instruments import NO_TELEMETRY, Telemetry
 from portal.runs.service import Runs
 from portal.server.client_resources import ClientResources
 from portal.server.rounds import Rounds

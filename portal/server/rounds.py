@@ -14,16 +14,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
 import anyio
+import mcp_types as types
 from anyio.abc import TaskGroup
 from mcp.shared.exceptions import MCPError
-from mcp_types import (
-    INVALID_PARAMS,
-    CallToolRequestParams,
-    InputRequests,
-    InputRequiredResult,
-    InputResponses,
-    Result,
-)
 
 from manifests.json_value import Json
 from portal.base.caller import Caller
@@ -38,7 +31,7 @@ MAX_WAITING: Final = 100
 WAITING_SECONDS: Final = 600.0
 """Time that a request waits. Its own time limits keep running, and most end it earlier."""
 
-Work: TypeAlias = Callable[["PendingRequest"], Awaitable[Result]]
+Work: TypeAlias = Callable[["PendingRequest"], Awaitable[types.Result]]
 
 
 class PendingRequest:
@@ -52,9 +45,9 @@ class PendingRequest:
         self.scope = anyio.CancelScope()
         self.has_begun = False
         self.has_ended = False
-        self.result: Result | None = None
+        self.result: types.Result | None = None
         """None if it was cancelled."""
-        self.questions: InputRequests = {}
+        self.questions: types.InputRequests = {}
         """Open questions to the client."""
         self._answers: dict[str, tuple[dict[str, Json], Decider]] = {}
         self._asked = 0
@@ -88,7 +81,7 @@ class PendingRequest:
         while not self.has_ended and not self.questions:
             await self._changed.wait()
 
-    def add_answers(self, answers: InputResponses, decider: Decider) -> None:
+    def add_answers(self, answers: types.InputResponses, decider: Decider) -> None:
         """Add answers, which may come with another token than the request. Ignores those to no open question."""
         for key, answer in answers.items():
             if self.questions.pop(key, None) is not None:
@@ -111,12 +104,11 @@ class Rounds:
         self._waiting: dict[str, PendingRequest] = {}
 
     def joined(
-        self, caller: Caller, params: CallToolRequestParams, questions: Callable[[Ask], Questions]
+        self, caller: Caller, params: types.CallToolRequestParams, questions: Callable[[Ask], Questions]
     ) -> PendingRequest:
         """The pending request that `params` continues, or a new one.
 
-        Raises:
-            MCPError: `requestState` is unknown, or belongs to another caller or to other arguments.
+        Raises MCPError: `requestState` is unknown, or belongs to another caller or to other arguments.
         """
         binding = _binding(caller, params)
         if params.request_state is None:
@@ -124,7 +116,7 @@ class Rounds:
         known = self._waiting.get(params.request_state)
         if known is None or known.binding != binding:
             raise MCPError(
-                INVALID_PARAMS,
+                types.INVALID_PARAMS,
                 "requestState is not valid: it was used, has ended, or belongs to another request",
             )
         del self._waiting[params.request_state]
@@ -137,7 +129,7 @@ class Rounds:
             pending.has_begun = True
             self._tasks.start_soon(pending.run, work)
 
-    async def outcome(self, pending: PendingRequest) -> Result | None:
+    async def outcome(self, pending: PendingRequest) -> types.Result | None:
         """The outcome of one round; None if the request has ended without a result."""
         try:
             await pending.round()
@@ -147,7 +139,7 @@ class Rounds:
         if pending.has_ended:
             return pending.result
         state = self._wait_for_answer(pending)
-        return InputRequiredResult(input_requests={**pending.questions}, request_state=state)
+        return types.InputRequiredResult(input_requests={**pending.questions}, request_state=state)
 
     def _wait_for_answer(self, pending: PendingRequest) -> str:
         if len(self._waiting) >= MAX_WAITING:
@@ -169,7 +161,7 @@ class Rounds:
         self._waiting.pop(state).scope.cancel()
 
 
-def _binding(caller: Caller, params: CallToolRequestParams) -> str:
+def _binding(caller: Caller, params: types.CallToolRequestParams) -> str:
     request = [caller.owner, caller.profile, params.name, params.arguments]
     try:
         text = json.dumps(request, sort_keys=True)

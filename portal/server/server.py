@@ -45,7 +45,7 @@ from portal.calls.questions import Ask, Questions, ask_by_request, comes_in_roun
 from portal.catalog.authority import effective_capabilities
 from portal.records.ledger import Ledger
 from portal.records.store.records import QuotaError, RunState, short_id
-from portal.records.telemetry.requests import record_requests
+from portal.records.telemetry.observers import record_requests
 from portal.runs.answer import GOING_WELL, Answer, Fitted, fitted
 from portal.server.callers import caller_of, decider_of
 from portal.server.definitions import DEFAULT_MAX_TOKENS, INPUT_SCHEMAS, INSTRUCTIONS, tool_definitions

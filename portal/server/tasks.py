@@ -13,21 +13,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
+import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.server.mcpserver import require_client_extension
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
-from mcp_types import (
-    HEADER_MISMATCH,
-    INVALID_PARAMS,
-    METHOD_NOT_FOUND,
-    CallToolResult,
-    ElicitResult,
-    EmptyResult,
-    InputRequests,
-    RequestParams,
-    Result,
-)
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
@@ -52,7 +42,7 @@ TASKS: Final = "io.modelcontextprotocol/tasks"
 """The name of the extension in the capabilities of clients and servers."""
 
 
-class Task(Result):
+class Task(types.Result):
     """A run as a task. It never fails: what goes wrong in a script is a result with `isError`, as without a task.
 
     In place of the result of tools/call its `result_type` is "task". `ttl_ms` counts from `created_at`.
@@ -66,11 +56,11 @@ class Task(Result):
     last_updated_at: str
     ttl_ms: int
     poll_interval_ms: int = 2_000
-    input_requests: InputRequests | None = None
-    result: CallToolResult | None = None
+    input_requests: types.InputRequests | None = None
+    result: types.CallToolResult | None = None
 
 
-class TaskParams(RequestParams):
+class TaskParams(types.RequestParams):
     """The parameters of tasks/get and tasks/cancel."""
 
     task_id: str
@@ -87,7 +77,7 @@ class Tasks:
     """Serves the tasks of all clients. `result` makes that of execute_code from an answer and its `max_tokens`."""
 
     runs: Runs
-    result: Callable[[Caller, Answer, int | None], Awaitable[CallToolResult]]
+    result: Callable[[Caller, Answer, int | None], Awaitable[types.CallToolResult]]
 
     async def created(self, context: Context, answer: Answer) -> Task | None:
         """The task of a run that this call has started in the background; None if it did not, or the client knows no
@@ -116,13 +106,13 @@ class Tasks:
         task = partial(task, status_message=f"waits for {waits}" if waits else None)
         approvers = self.runs.approvers
         is_refused = approvers.refusal(row.owner, decider_of(context)) is not None
-        requests: InputRequests = {
+        requests: types.InputRequests = {
             key: approval_form(row.id, [json.loads(call.shown)], four_eyes=approvers.four_eyes)
             for key, call in ({} if is_refused else _asked(context, calls)).items()
         }
         return task("input_required", input_requests=requests) if requests else task("working")
 
-    async def update(self, context: Context, params: TaskUpdateParams) -> EmptyResult:
+    async def update(self, context: Context, params: TaskUpdateParams) -> types.EmptyResult:
         """Take the person's decisions. Answers to what does not wait, or not any more, are ignored.
 
         Raises MCPError: somebody else has to decide.
@@ -138,20 +128,20 @@ class Tasks:
                 await self.runs.decide(row.id, seq, decider, **decision)
             except RunsError as error:
                 if error.code not in ("already_decided", "run_ended", "unknown_run"):  # nobody was faster
-                    raise MCPError(INVALID_PARAMS, f"{error.code}: {error}. {error.hint}") from None
-        return EmptyResult()
+                    raise MCPError(types.INVALID_PARAMS, f"{error.code}: {error}. {error.hint}") from None
+        return types.EmptyResult()
 
-    async def cancel(self, context: Context, params: TaskParams) -> EmptyResult:
+    async def cancel(self, context: Context, params: TaskParams) -> types.EmptyResult:
         """End the run, unless it has ended."""
         row, _ = await self._find(context, params.task_id)
         with suppress(RunsError):  # it has ended meanwhile
             await self.runs.cancel(row.id, row.owner)
-        return EmptyResult()
+        return types.EmptyResult()
 
     async def _find(self, context: Context, run: str) -> tuple[RunRow, Sequence[CallRow]]:
         """A run of the caller, and its calls while it goes on. Raises MCPError: none, or not for this client."""
         if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-            raise MCPError(METHOD_NOT_FOUND, "Method not found", context.method)
+            raise MCPError(types.METHOD_NOT_FOUND, "Method not found", context.method)
         require_client_extension(context, TASKS)
         _check_name_header(context)
         owner = caller_of(context).run_owner
@@ -163,7 +153,7 @@ class Tasks:
         try:
             return await self.runs.store_or_error().read(find)
         except RunsError as error:
-            raise MCPError(INVALID_PARAMS, f"task not found: {error}") from None
+            raise MCPError(types.INVALID_PARAMS, f"task not found: {error}") from None
 
 
 def _check_name_header(context: Context) -> None:
@@ -174,7 +164,7 @@ def _check_name_header(context: Context) -> None:
     task = (context.params or {}).get("taskId")
     headers = context.request.headers if context.request is not None else {}
     if task and MCP_NAME_HEADER in headers and decode_header_value(headers[MCP_NAME_HEADER]) != task:
-        raise MCPError(HEADER_MISMATCH, f"the header {MCP_NAME_HEADER} does not match the taskId")
+        raise MCPError(types.HEADER_MISMATCH, f"the header {MCP_NAME_HEADER} does not match the taskId")
 
 
 def _task(row: RunRow, keep_days: float, status: Status, **more: Any) -> Task:
@@ -201,10 +191,10 @@ def _decision(key: str, answer: Json) -> dict[str, Any] | None:
     """What the person decided; None if the person left it open. Raises MCPError: it is no such answer."""
     message = f"inputResponses: {key!r} decides nothing"
     try:
-        action = ElicitResult.model_validate(answer, by_name=False).action
+        action = types.ElicitResult.model_validate(answer, by_name=False).action
     except ValidationError:
-        raise MCPError(INVALID_PARAMS, message) from None
+        raise MCPError(types.INVALID_PARAMS, message) from None
     decision = decision_of(answer)
     if decision is None and action == "accept":
-        raise MCPError(INVALID_PARAMS, message)
+        raise MCPError(types.INVALID_PARAMS, message)
     return decision

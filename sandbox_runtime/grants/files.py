@@ -122,10 +122,8 @@ class FileService:
         try:
             with anyio.fail_after(OPERATION_SECONDS):
                 # A cancelled wait leaves its thread running; the pool limits how many.
-                work = asyncio.get_running_loop().run_in_executor(
-                    self.threads, self._operate, operation, arguments
-                )
-                value = await work
+                loop = asyncio.get_running_loop()
+                value = await loop.run_in_executor(self.threads, self._operate, operation, arguments)
             state = "done"
         except FileError as error:
             state = "failed"

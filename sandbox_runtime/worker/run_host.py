@@ -12,19 +12,7 @@ from typing import NoReturn
 
 from wasmtime import WasmtimeError
 
-from sandbox_runtime.frames import (
-    COUNT,
-    MAX_BLOCKS,
-    MAX_LINES_BYTES,
-    REPLAY_LOG_HEADER,
-    Channel,
-    FrameError,
-    RunStart,
-    ToPortal,
-    ToWorker,
-    TrapCause,
-    frame,
-)
+from sandbox_runtime import frames
 from sandbox_runtime.trace import ANSWERED, LATER, MAX_TRACE_TOKENS, READS, REPLAYED, RESUMED, tokens
 from sandbox_runtime.worker.texts import Text
 
@@ -35,8 +23,8 @@ class ReplayLog:
     """The recorded inputs for a replayed run. `goes_on` says whether the run becomes live after them."""
 
     def __init__(self, payload: bytes) -> None:
-        self.goes_on, length = REPLAY_LOG_HEADER.unpack_from(payload)
-        start = REPLAY_LOG_HEADER.size
+        self.goes_on, length = frames.REPLAY_LOG_HEADER.unpack_from(payload)
+        start = frames.REPLAY_LOG_HEADER.size
         self.tokens: Iterator[tuple[str, int]] = tokens(payload[start : start + length])
         self._payload = payload
         self._at = start + length
@@ -54,14 +42,14 @@ class Timeline:
     0.02 s pass, although binary fractions cannot represent 0.02 exactly.
     """
 
-    def __init__(self, stop: Callable[[TrapCause], Exception], send: Callable[[bytes], None]) -> None:
+    def __init__(self, stop: Callable[[frames.TrapCause], Exception], send: Callable[[bytes], None]) -> None:
         """`stop` creates the error that ends a diverging replay; `send` sends a part of the trace early."""
         self._stop = stop
         self._send = send
         self._trace: list[str] = []
-        self.begin(RunStart(), None)
+        self.begin(frames.RunStart(), None)
 
-    def begin(self, start: RunStart, replay_log: ReplayLog | None) -> None:
+    def begin(self, start: frames.RunStart, replay_log: ReplayLog | None) -> None:
         self._replay_log = replay_log
         self._is_traced = start.is_traced
         self._now_ms = start.monotonic_ms
@@ -96,8 +84,8 @@ class Timeline:
         self.note_answers(1 if token[1] else 0)
         return replay_log.answers(token[1])
 
-    def note_answers(self, frames: int) -> None:
-        self._note(ANSWERED, frames)
+    def note_answers(self, count: int) -> None:
+        self._note(ANSWERED, count)
 
     def take_trace(self) -> bytes:
         """The unsent part of the trace. It must be sent before any other frame of the run."""
@@ -125,10 +113,10 @@ class Timeline:
             if sign in expected:
                 return sign, number
             if sign != RESUMED:
-                raise self._stop(TrapCause.UNRECORDED)
+                raise self._stop(frames.TrapCause.UNRECORDED)
             self._set_wall(number)
         if self._reads_left or not replay_log.goes_on:
-            raise self._stop(TrapCause.UNRECORDED)
+            raise self._stop(frames.TrapCause.UNRECORDED)
         self._replay_log = None
         self._zero_ns = time.monotonic_ns() - self._now_ms * _NS_PER_MS
         self._set_wall(time.time_ns() // _NS_PER_MS)
@@ -174,21 +162,21 @@ _REPORT_DROPPED_EVERY_BYTES = 1 << 18
 class RunHost:
     """The host functions for the guest of the current run. Set `channel` before the first run."""
 
-    channel: Channel
+    channel: frames.Channel
 
     def __init__(self) -> None:
-        self.stopped: TrapCause | None = None
+        self.stopped: frames.TrapCause | None = None
         self.dropped_bytes = 0
-        self._start = RunStart()
+        self._start = frames.RunStart()
         self._printed_bytes = self._reported_bytes = 0
         self._emitted_bytes = self._blocks = 0
-        self._timeline = Timeline(self.stop, self._send_trace)
+        self._timeline = Timeline(self.stop, lambda trace: self.channel.send(frames.ToPortal.TRACE, trace))
         self._randomness = Randomness(self._start.seed)
         # Bound directly, because they are called at every step of an event loop.
         self.monotonic_ns = self._timeline.monotonic_ns
         self.wall_ns = self._timeline.wall_ns
 
-    def begin(self, start: RunStart, replay_log: ReplayLog | None) -> None:
+    def begin(self, start: frames.RunStart, replay_log: ReplayLog | None) -> None:
         self._timeline.begin(start, replay_log)
         self._randomness = Randomness(start.seed)
         self._start = start
@@ -198,9 +186,9 @@ class RunHost:
 
     def exchange(self, outbox: Text, timeout_ms: int) -> bytes:
         if outbox.size > self._start.outbox_bytes:
-            raise self.stop(TrapCause.OUTBOX)
+            raise self.stop(frames.TrapCause.OUTBOX)
         for lines in split_lines(outbox.read(outbox.size)):
-            self.send(ToPortal.CALLS, lines)
+            self.send(frames.ToPortal.CALLS, lines)
         repeated = self._timeline.replayed_answers()
         if repeated is not None:
             return repeated
@@ -211,8 +199,8 @@ class RunHost:
         size = 0
         while not parts or (self.channel.has_frame and size < _BATCH_BYTES):
             kind, answers = self.channel.receive()
-            if kind != ToWorker.ANSWERS:
-                raise FrameError(f"frame {kind} while the guest waits for answers")
+            if kind != frames.ToWorker.ANSWERS:
+                raise frames.FrameError(f"frame {kind} while the guest waits for answers")
             parts.append(answers)
             size += len(answers)
         self._timeline.note_answers(len(parts))
@@ -227,47 +215,44 @@ class RunHost:
             self.dropped_bytes += text.size - len(kept)
         self._printed_bytes += len(kept)
         if kept:
-            self.send(ToPortal.OUTPUT, kept)
+            self.send(frames.ToPortal.OUTPUT, kept)
         if self.dropped_bytes - self._reported_bytes >= _REPORT_DROPPED_EVERY_BYTES:
             self._reported_bytes = self.dropped_bytes
-            self.channel.send(ToPortal.DROPPED, COUNT.pack(self.dropped_bytes))
+            self.channel.send(frames.ToPortal.DROPPED, frames.COUNT.pack(self.dropped_bytes))
 
     def emit(self, block: Text) -> None:
         self._emitted_bytes += block.size
         if self._emitted_bytes > self._start.result_bytes:
-            raise self.stop(TrapCause.RESULT)
+            raise self.stop(frames.TrapCause.RESULT)
         self._blocks += 1
-        if self._blocks <= MAX_BLOCKS + 1:
-            self.send(ToPortal.BLOCK, block.read(block.size))
+        if self._blocks <= frames.MAX_BLOCKS + 1:
+            self.send(frames.ToPortal.BLOCK, block.read(block.size))
 
     def random_bytes(self, size: int) -> bytes:
         return self._randomness.draw(size)
 
     def refuse_to_wait(self) -> NoReturn:
-        raise self.stop(TrapCause.WAIT)
+        raise self.stop(frames.TrapCause.WAIT)
 
-    def send(self, kind: ToPortal, *parts: bytes) -> None:
+    def send(self, kind: frames.ToPortal, *parts: bytes) -> None:
         """Send a frame, preceded by the trace since the last one."""
         trace = self._timeline.take_trace()
-        before = frame(ToPortal.TRACE, trace) if trace else b""
+        before = frames.frame(frames.ToPortal.TRACE, trace) if trace else b""
         self.channel.send(kind, *parts, before=before)
 
-    def stop(self, cause: TrapCause) -> WasmtimeError:
+    def stop(self, cause: frames.TrapCause) -> WasmtimeError:
         """Record why the guest is stopped. The caller raises the returned error."""
         self.stopped = cause
         return WasmtimeError(f"stopped: {cause.name.lower()}")
-
-    def _send_trace(self, trace: bytes) -> None:
-        self.channel.send(ToPortal.TRACE, trace)
 
 
 def split_lines(outbox: bytes) -> Iterator[bytes]:
     """Split lines into chunks of at most MAX_LINES_BYTES. A longer chunk is a single line."""
     start = 0
-    while len(outbox) - start > MAX_LINES_BYTES:
-        end = outbox.rfind(b"\n", start, start + MAX_LINES_BYTES)
+    while len(outbox) - start > frames.MAX_LINES_BYTES:
+        end = outbox.rfind(b"\n", start, start + frames.MAX_LINES_BYTES)
         if end < 0:
-            end = outbox.find(b"\n", start + MAX_LINES_BYTES)
+            end = outbox.find(b"\n", start + frames.MAX_LINES_BYTES)
         if end < 0:
             break
         yield outbox[start:end]

@@ -10,19 +10,7 @@ import time
 
 from wasmtime import ExitTrap, WasmtimeError
 
-from sandbox_runtime.frames import (
-    COUNT,
-    END_HEADER,
-    MAX_PREPARED_BYTES,
-    RUN_START,
-    TRAP_HEADER,
-    Channel,
-    RunStart,
-    ToPortal,
-    ToWorker,
-    TrapCause,
-    inherited_socket,
-)
+from sandbox_runtime import frames
 from sandbox_runtime.worker.engine import GuestEngine
 from sandbox_runtime.worker.lockdown import end_with_parent, harden, seal
 from sandbox_runtime.worker.run_host import ReplayLog, RunHost
@@ -36,17 +24,17 @@ def work(compiled: str, descriptor: str, parent: str) -> None:
     end_with_parent(int(parent))
     host = RunHost()
     engine = GuestEngine(compiled, host)
-    Worker(inherited_socket(descriptor), engine, host, int(parent)).serve()
+    Worker(frames.inherited_socket(descriptor), engine, host, int(parent)).serve()
 
 
 class Worker:
     """Serves the portal at the other end of a socket until that is closed."""
 
     def __init__(self, end: socket.socket, engine: GuestEngine, host: RunHost, parent: int) -> None:
-        self._channel = Channel(end)
+        self._channel = frames.Channel(end)
         self._engine = engine
         self._host = host
-        self._start = RunStart()
+        self._start = frames.RunStart()
         self._clock = CpuClock(engine, parent)
         self._least_memory_bytes = 0
         self._replay_log: ReplayLog | None = None
@@ -60,20 +48,20 @@ class Worker:
         self._start_engine_threads()
         self._least_memory_bytes = self._engine.memory.size_bytes()
         self._engine.memory.check_content()
-        pid = COUNT.pack(os.getpid())
+        pid = frames.COUNT.pack(os.getpid())
         protections += seal()
-        self._channel.send(ToPortal.READY, pid, " ".join(protections).encode())
+        self._channel.send(frames.ToPortal.READY, pid, " ".join(protections).encode())
         while True:
             kind, payload = self._channel.receive()
-            if kind == ToWorker.PREPARE:
+            if kind == frames.ToWorker.PREPARE:
                 self._prepare(payload)
-            elif kind == ToWorker.EXECUTE:
+            elif kind == frames.ToWorker.EXECUTE:
                 self._execute(payload)
-            elif kind == ToWorker.RENEW:
+            elif kind == frames.ToWorker.RENEW:
                 self._renew()
-            elif kind == ToWorker.REPLAY_LOG:
+            elif kind == frames.ToWorker.REPLAY_LOG:
                 self._replay_log = ReplayLog(payload)
-            elif kind != ToWorker.ANSWERS:  # an answer may come too late
+            elif kind != frames.ToWorker.ANSWERS:  # an answer may come too late
                 os._exit(1)
 
     def _start_engine_threads(self) -> None:
@@ -90,23 +78,23 @@ class Worker:
         self._instance = self._engine.instantiate()
 
     def _prepare(self, payload: bytes) -> None:
-        self._start = RunStart(*RUN_START.unpack_from(payload))
+        self._start = frames.RunStart(*frames.RUN_START.unpack_from(payload))
         replay_log, self._replay_log = self._replay_log, None
         self._host.begin(self._start, replay_log)
-        (length,) = COUNT.unpack_from(payload, RUN_START.size)
-        names = RUN_START.size + COUNT.size
+        (length,) = frames.COUNT.unpack_from(payload, frames.RUN_START.size)
+        names = frames.RUN_START.size + frames.COUNT.size
         namespaces, script = payload[names : names + length], payload[names + length :]
         self._instance.limit(self._start.memory_bytes)
         self._clock.begin(self._start.cpu_seconds)
         try:
-            answer = self._instance.call("prepare", script, namespaces, most=MAX_PREPARED_BYTES)
-            if len(answer) > MAX_PREPARED_BYTES:
-                raise self._host.stop(TrapCause.GUEST)
+            answer = self._instance.call("prepare", script, namespaces, most=frames.MAX_PREPARED_BYTES)
+            if len(answer) > frames.MAX_PREPARED_BYTES:
+                raise self._host.stop(frames.TrapCause.GUEST)
         except WasmtimeError as error:
             self._report_trap(error)
         else:
             self._clock.pause()
-            self._host.send(ToPortal.PREPARED, answer)
+            self._host.send(frames.ToPortal.PREPARED, answer)
 
     def _execute(self, settings: bytes) -> None:
         self._clock.resume()
@@ -114,12 +102,12 @@ class Worker:
         try:
             answer = self._instance.call("execute", settings, most=most)
             if len(answer) > most:
-                raise self._host.stop(TrapCause.RESULT)
+                raise self._host.stop(frames.TrapCause.RESULT)
         except WasmtimeError as error:
             self._report_trap(error)
             return
         self._clock.pause()
-        self._host.send(ToPortal.FINISHED, self._end(), answer)
+        self._host.send(frames.ToPortal.FINISHED, self._end(), answer)
         if not self._start.is_session:
             self._renew()
 
@@ -127,31 +115,28 @@ class Worker:
         self._clock.pause()
         self._instance.is_dead = True
         message = str(error)
-        cause = TRAP_HEADER.pack(self._cause(error, message))
-        self._host.send(ToPortal.TRAPPED, self._end(), cause, message[-500:].encode())
+        cause = frames.TRAP_HEADER.pack(self._cause(error, message))
+        self._host.send(frames.ToPortal.TRAPPED, self._end(), cause, message[-500:].encode())
         self._renew()
 
-    def _cause(self, error: WasmtimeError, message: str) -> TrapCause:
+    def _cause(self, error: WasmtimeError, message: str) -> frames.TrapCause:
         if self._host.stopped is not None:
             return self._host.stopped
         if self._clock.is_exceeded:
-            return TrapCause.CPU
+            return frames.TrapCause.CPU
         if isinstance(error, ExitTrap):
-            return TrapCause.CLEAN_EXIT if error.code == 0 else TrapCause.EXIT
+            return frames.TrapCause.CLEAN_EXIT if error.code == 0 else frames.TrapCause.EXIT
         if "call stack exhausted" in message:
-            return TrapCause.STACK
+            return frames.TrapCause.STACK
         # CPython aborts if it cannot even raise MemoryError, and so does the code that receives an answer. In both
         # cases the next arena of CPython, or the answer, does not fit into the remaining memory.
-        has, least, most = (
-            self._engine.memory.size_bytes(),
-            self._least_memory_bytes,
-            self._start.memory_bytes,
-        )
+        has, most = self._engine.memory.size_bytes(), self._start.memory_bytes
+        least = self._least_memory_bytes
         is_used_up = has > 0 and most - has < max(_ARENA_BYTES, _LITTLE_MEMORY * (most - least))
-        return TrapCause.MEMORY if is_used_up else TrapCause.GUEST
+        return frames.TrapCause.MEMORY if is_used_up else frames.TrapCause.GUEST
 
     def _end(self) -> bytes:
-        return END_HEADER.pack(self._clock.used_seconds * 1000, self._host.dropped_bytes)
+        return frames.END_HEADER.pack(self._clock.used_seconds * 1000, self._host.dropped_bytes)
 
     def _renew(self) -> None:
         self._instance = self._engine.renewed(self._instance)

@@ -7,35 +7,20 @@ from typing import Any, Final, TypeAlias
 
 import anyio
 import anyio.lowlevel
+import mcp_types as types
 from anyio.abc import ObjectReceiveStream
-from mcp.shared.dispatcher import (
-    CallOptions,
-    OnNotify,
-    OnNotifyIntercept,
-    OnRequest,
-    as_request_id,
-    coerce_request_id,
-    run_notify_intercept,
-)
+from mcp.shared import dispatcher
 from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
-from mcp_types import (
-    CONNECTION_CLOSED,
-    INTERNAL_ERROR,
-    REQUEST_TIMEOUT,
-    ErrorData,
-    JSONRPCError,
-    JSONRPCRequest,
-    JSONRPCResponse,
-    RequestId,
-)
 
 from manifests.json_value import Json
 from upstreams.errors import UpstreamCutOffError, UpstreamError
 from upstreams.transports.messages import STRAY_ANSWER_UNITS, InboundLimits, known_handshake
 
 _CLOSED: Final = object()
+
+Answer: TypeAlias = types.JSONRPCResponse | types.JSONRPCError
 
 ProgressHandler: TypeAlias = Callable[[float, float | None, str | None], None]
 """Called with the progress of a call, the total if known, and a message."""
@@ -62,11 +47,11 @@ class Wire(JSONRPCDispatcher):
         super().__init__(_Incoming(read_stream, self), write_stream)
         self._ids = count(1)
         self._requests = write_stream
-        self._awaited: dict[RequestId, asyncio.Future[JSONRPCResponse | JSONRPCError]] = {}
+        self._awaited: dict[types.RequestId, asyncio.Future[Answer]] = {}
         """Requests in flight."""
-        self._subscriptions: set[RequestId] = set()
+        self._subscriptions: set[types.RequestId] = set()
         """Those that stay open by design."""
-        self._progress: dict[RequestId, ProgressHandler] = {}
+        self._progress: dict[types.RequestId, ProgressHandler] = {}
         self._limits = limits
         self._exit_status = exit_status
         self._reason = ""
@@ -76,7 +61,7 @@ class Wire(JSONRPCDispatcher):
         """Called with each notification that the SDK does not handle, before any later message."""
         self.has_abandoned: Callable[[], bool] = lambda: False
         """Whether a request that nobody waits for any more may still be answered."""
-        self.on_answer: Callable[[RequestId | None], bool] = lambda request_id: False
+        self.on_answer: Callable[[types.RequestId | None], bool] = lambda request_id: False
         """Called with the id of each answer, also late ones. Returns whether it is the first answer to the request."""
         self.last_stderr_line = last_stderr_line
         self.forget_stderr = forget_stderr
@@ -88,7 +73,7 @@ class Wire(JSONRPCDispatcher):
         self,
         method: str,
         params: Mapping[str, Any] | None,
-        opts: CallOptions | None = None,
+        opts: dispatcher.CallOptions | None = None,
         *,
         progress: ProgressHandler | None = None,
         **_: Any,
@@ -104,8 +89,8 @@ class Wire(JSONRPCDispatcher):
         await anyio.lowlevel.checkpoint_if_cancelled()  # nothing was sent yet, so nothing has to be cancelled
         if self.ended.is_set():
             raise _closed()
-        answered: asyncio.Future[JSONRPCResponse | JSONRPCError] = asyncio.get_running_loop().create_future()
-        key = coerce_request_id(request_id)
+        answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        key = dispatcher.coerce_request_id(request_id)
         self._awaited[key] = answered
         if method == "subscriptions/listen":
             self._subscriptions.add(key)
@@ -121,7 +106,7 @@ class Wire(JSONRPCDispatcher):
                 await self._send(_request(request_id, method, params), options.get("headers"), answered)
                 answer = await answered
         except TimeoutError:
-            raise MCPError(REQUEST_TIMEOUT, f"no answer to {method} in time") from None
+            raise MCPError(types.REQUEST_TIMEOUT, f"no answer to {method} in time") from None
         except anyio.get_cancelled_exc_class():
             if options.get("cancel_on_abandon", True):
                 with anyio.CancelScope(shield=True):
@@ -134,16 +119,16 @@ class Wire(JSONRPCDispatcher):
             self._progress.pop(key, None)
             if not answered.cancel() and not answered.cancelled():
                 answered.exception()  # mark it as retrieved, also if the request was not sent
-        if isinstance(answer, JSONRPCError):
+        if isinstance(answer, types.JSONRPCError):
             raise MCPError(answer.error.code, answer.error.message, answer.error.data)
         result: dict[str, Json] = answer.result
         return known_handshake(result) if method == "initialize" else result
 
     async def _send(
         self,
-        request: JSONRPCRequest,
+        request: types.JSONRPCRequest,
         headers: dict[str, str] | None,
-        answered: asyncio.Future[JSONRPCResponse | JSONRPCError],
+        answered: asyncio.Future[Answer],
     ) -> None:
         """Send a request until it is answered, even if the transport would take longer."""
         try:
@@ -155,43 +140,37 @@ class Wire(JSONRPCDispatcher):
         except UpstreamError as failure:
             if isinstance(failure, UpstreamCutOffError):
                 self.cut_off(failure)
-            raise MCPError(INTERNAL_ERROR, str(failure), failure) from failure
+            raise MCPError(types.INTERNAL_ERROR, str(failure), failure) from failure
 
     def is_wanted(self, item: SessionMessage) -> bool:
         """Whether the SDK should handle a message. Raises UpstreamCutOffError: too many unsolicited messages."""
         message = item.message
-        if not isinstance(message, JSONRPCResponse | JSONRPCError):
+        if not isinstance(message, Answer):
             return True
         request_id = message.id
-        if request_id is None and isinstance(message, JSONRPCError):
-            request_id = self._only_one()
+        if request_id is None and isinstance(message, types.JSONRPCError):
+            # It can only be the answer to the request in flight, if there is exactly one.
+            waiting = [*self._awaited.keys() - self._subscriptions]
+            request_id = waiting[0] if len(waiting) == 1 and not self.has_abandoned() else None
         is_first = self.on_answer(request_id)
-        answered = None if request_id is None else self._awaited.get(coerce_request_id(request_id))
+        answered = None if request_id is None else self._awaited.get(dispatcher.coerce_request_id(request_id))
         if answered is not None and not answered.done():
             answered.set_result(message)
         elif not is_first:
             self._limits.take_unsolicited(STRAY_ANSWER_UNITS)
         return False
 
-    def awaits(self, request_id: RequestId | None) -> bool:
+    def awaits(self, request_id: types.RequestId | None) -> bool:
         """Whether a request with this id is in flight."""
-        return request_id is not None and coerce_request_id(request_id) in self._awaited
-
-    def _only_one(self) -> RequestId | None:
-        """The request in flight, if there is exactly one: an error without an id can only be its answer."""
-        waiting = [*self._awaited.keys() - self._subscriptions]
-        return waiting[0] if len(waiting) == 1 and not self.has_abandoned() else None
+        return request_id is not None and dispatcher.coerce_request_id(request_id) in self._awaited
 
     def _handle_progress(self, params: Mapping[str, Json]) -> None:
-        token = as_request_id(params.get("progressToken"))
+        token = dispatcher.as_request_id(params.get("progressToken"))
         done, total, message = params.get("progress"), params.get("total"), params.get("message")
-        handler = None if token is None else self._progress.get(coerce_request_id(token))
+        handler = None if token is None else self._progress.get(dispatcher.coerce_request_id(token))
         if handler and isinstance(done, int | float):
-            handler(
-                done,
-                total if isinstance(total, int | float) else None,
-                message if isinstance(message, str) else None,
-            )
+            total = total if isinstance(total, int | float) else None
+            handler(done, total, message if isinstance(message, str) else None)
 
     def give_up(self, reason: str) -> None:
         """Mark the connection as ended, so that its owner opens a new one."""
@@ -212,16 +191,16 @@ class Wire(JSONRPCDispatcher):
 
     async def run(
         self,
-        on_request: OnRequest,
-        on_notify: OnNotify,
-        on_notify_intercept: OnNotifyIntercept | None = None,
+        on_request: dispatcher.OnRequest,
+        on_notify: dispatcher.OnNotify,
+        on_notify_intercept: dispatcher.OnNotifyIntercept | None = None,
         **options: Any,  # passed on as they are
     ) -> None:
         def intercept(method: str, params: Mapping[str, Json] | None) -> bool:
             # The SDK handles the events of its subscriptions. For others it would create a task and a model each.
             if method == "notifications/progress":
                 self._handle_progress(params or {})
-            elif not run_notify_intercept(on_notify_intercept, method, params):
+            elif not dispatcher.run_notify_intercept(on_notify_intercept, method, params):
                 self.on_notification(method, params or {})
             return True
 
@@ -254,22 +233,20 @@ class _Incoming(ObjectReceiveStream[Any]):
         raise anyio.EndOfStream
 
 
-def is_closed(error: ErrorData) -> bool:
+def is_closed(error: types.ErrorData) -> bool:
     """Whether the connection ended before an answer. Servers use the same error code for their own errors."""
     return error.data is _CLOSED
 
 
-def _request(request_id: RequestId, method: str, params: Mapping[str, Json] | None) -> JSONRPCRequest:
-    fields: dict[str, Any] = {
-        "id": request_id,
-        "method": method,
-        **({"params": dict(params)} if params else {}),
-    }
-    return JSONRPCRequest.model_construct(jsonrpc="2.0", **fields)
+def _request(
+    request_id: types.RequestId, method: str, params: Mapping[str, Json] | None
+) -> types.JSONRPCRequest:
+    more: dict[str, Any] = {"params": dict(params)} if params else {}
+    return types.JSONRPCRequest.model_construct(jsonrpc="2.0", id=request_id, method=method, **more)
 
 
 def _closed() -> MCPError:
-    return MCPError(CONNECTION_CLOSED, "Connection closed", _CLOSED)
+    return MCPError(types.CONNECTION_CLOSED, "Connection closed", _CLOSED)
 
 
 def with_stderr(reason: str, last_stderr_line: str) -> str:

@@ -17,7 +17,7 @@ from ty import find_ty_bin
 
 from manifests.json_value import Json
 from sandbox_runtime.fair_queue import Turns
-from sandbox_runtime.worker_process import boot_command
+from sandbox_runtime.worker_process import boot_command, cpu_seconds
 
 log = structlog.get_logger()
 
@@ -105,10 +105,10 @@ class TypeChecker:
             if self._changed:
                 server.files_changed(self._changed)
                 self._changed.clear()
-            began, seconds = server.cpu_seconds(), ANSWER_SECONDS
+            began, seconds = server.computed_seconds(), ANSWER_SECONDS
             try:
                 found = await server.findings(preamble, source)
-                seconds = min(server.cpu_seconds() - began, ANSWER_SECONDS)
+                seconds = min(server.computed_seconds() - began, ANSWER_SECONDS)
                 return found
             except TyServerError as error:
                 log.warning("type_checker_lost", error=str(error))
@@ -230,13 +230,10 @@ class TyServer:
         with _as_server_error():
             return [Finding.of(item) for item in answer["items"]]
 
-    def cpu_seconds(self) -> float:
+    def computed_seconds(self) -> float:
         """What it has computed so far; the time where the system does not tell."""
-        try:
-            numbers = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            return anyio.current_time()
-        return (int(numbers[11]) + int(numbers[12])) / os.sysconf("SC_CLK_TCK")
+        computed = cpu_seconds(self._process.pid)
+        return anyio.current_time() if computed is None else computed
 
     def files_changed(self, files: Collection[Path]) -> None:
         """Report written or removed stubs; ty also accepts a change reported as a creation."""
@@ -270,10 +267,8 @@ class TyServer:
         await self._send({"id": number, "method": method, "params": parameters})
         while True:
             message = await self._receive()
-            if "method" in message and "id" in message:
-                await self._send(
-                    {"id": message["id"], "result": None}
-                )  # a request from the server: accept its defaults
+            if "method" in message and "id" in message:  # a request from the server: accept its defaults
+                await self._send({"id": message["id"], "result": None})
             elif message.get("id") == number:
                 if "result" not in message:
                     raise TyServerError(f"ty refused {method}")

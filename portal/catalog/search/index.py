@@ -13,18 +13,7 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from portal.catalog.search.query import (
-    PHRASE,
-    WHOLE,
-    Query,
-    asked_name,
-    expanded_terms,
-    partitions,
-    phrases_of,
-    read_query,
-    synonym_terms,
-    terms_of,
-)
+from portal.catalog.search import query as queries
 from portal.library.function import Function
 
 Ints = NDArray[np.int64]
@@ -78,7 +67,7 @@ class Encoded:
             for number, field in enumerate(fields):
                 for term in field:
                     occurrences.setdefault(term, [0] * len(_WEIGHTS))[number] += 1
-            for phrase in phrases_of(function.tool, _MAX_NAME_CHARS):
+            for phrase in queries.phrases_of(function.tool, _MAX_NAME_CHARS):
                 occurrences[phrase] = [int(number == _NAME) for number in range(len(_WEIGHTS))]
             terms += occurrences
             counts += occurrences.values()
@@ -87,7 +76,7 @@ class Encoded:
         self.terms = np.array([vocabulary.setdefault(term, len(vocabulary)) for term in terms], np.int64)
         self.counts = np.array(counts, np.uint16).reshape(-1, len(_WEIGHTS))
         """Occurrences of each term, one column per field."""
-        is_word = np.array([not term.startswith(PHRASE) for term in terms], np.bool_)
+        is_word = np.array([not term.startswith(queries.PHRASE) for term in terms], np.bool_)
         self.is_name = (self.counts[:, _NAME] > 0) & is_word
         self.sizes = np.array(sizes, np.int64)
         self.lengths = np.array(lengths, np.int64).reshape(-1, len(_WEIGHTS))
@@ -95,11 +84,11 @@ class Encoded:
 
 def _terms_by_field(function: Function) -> Iterator[list[str]]:
     parameters = function.parameters[:_MAX_PARAMETERS]
-    yield terms_of(function.tool, _MAX_NAME_CHARS)
-    yield terms_of(function.upstream, _MAX_NAME_CHARS)
-    yield terms_of(function.description, _MAX_TEXT_CHARS)
-    yield terms_of(" ".join(each.wire_name[:_MAX_NAME_CHARS] for each in parameters), _MAX_TEXT_CHARS)
-    yield terms_of(" ".join(each.doc[:_MAX_TEXT_CHARS] for each in parameters), _MAX_TEXT_CHARS)
+    yield queries.terms_of(function.tool, _MAX_NAME_CHARS)
+    yield queries.terms_of(function.upstream, _MAX_NAME_CHARS)
+    yield queries.terms_of(function.description, _MAX_TEXT_CHARS)
+    yield queries.terms_of(" ".join(each.wire_name[:_MAX_NAME_CHARS] for each in parameters), _MAX_TEXT_CHARS)
+    yield queries.terms_of(" ".join(each.doc[:_MAX_TEXT_CHARS] for each in parameters), _MAX_TEXT_CHARS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +252,7 @@ class SearchIndex:
         Functions named exactly like the query come first: `create_issue`, `github.create_issue` or the tool's own name.
         An empty query finds all functions of the given upstream. Only 4,000 characters of a query are read.
         """
-        read = read_query(query)
+        read = queries.read_query(query)
         scores = self._scores(read)
         allowed = np.ones(len(scores), np.bool_)
         if upstream is not None:
@@ -280,16 +269,18 @@ class SearchIndex:
 
     def _exact_matches(self, query: str) -> set[int]:
         """All functions named `create_issue` or `github.create_issue`, with or without quotes."""
-        asked = asked_name(query)
+        asked = queries.asked_name(query)
         found = {*self._named.get(asked, ())}
-        for owner, name in partitions(asked):
+        for owner, name in queries.partitions(asked):
             for number in self._named.get(name, ()):
                 each = self._functions[number]
                 if owner in (each.namespace.casefold(), each.upstream.casefold()):
                     found.add(number)
         return found
 
-    def _with_each_step(self, best: list[int], query: Query, scores: Floats, found: Ints) -> list[int]:
+    def _with_each_step(
+        self, best: list[int], query: queries.Query, scores: Floats, found: Ints
+    ) -> list[int]:
         """The best for the whole task. The first places are shared equally by the best of each step."""
         first = best[:_FIRST]
         share = max(1, len(first) // len(query.steps))
@@ -299,19 +290,19 @@ class SearchIndex:
         kept = [number for number in first if number in wanted or number in spare]
         return [*dict.fromkeys([*kept, *wanted, *best])][: len(best)]
 
-    def _scores(self, query: Query) -> Floats:
+    def _scores(self, query: queries.Query) -> Floats:
         ranking = self._ranking
-        weights = expanded_terms(query.words, ranking)
-        synonyms = synonym_terms(query.synonym_words, ranking)
+        weights = queries.expanded_terms(query.words, ranking)
+        synonyms = queries.synonym_terms(query.synonym_words, ranking)
         more = {term: weight - weights.get(term, 0) for term, weight in synonyms.items()}
         scores = ranking.relevance(weights)
         scores += ranking.name_relevance({term: weight for term, weight in more.items() if weight > 0})
         if query.sentences:
             # A task has several steps: a function that matches one sentence well matches the task.
-            sentences = (expanded_terms(words, ranking) for words in query.sentences)
+            sentences = (queries.expanded_terms(words, ranking) for words in query.sentences)
             scores += _BEST_SENTENCE * np.max([ranking.relevance(each) for each in sentences], axis=0)
         phrases = {
-            each: _WHOLE_NAME if each.startswith(WHOLE) else _PHRASE
+            each: _WHOLE_NAME if each.startswith(queries.WHOLE) else _PHRASE
             for each in query.phrases
             if each in ranking
         }

@@ -17,15 +17,7 @@ from manifests.names import namespace_of
 from manifests.own_files import write_whole
 from manifests.references import NETWORK_VARIABLE, env_path, env_text, read_env, required
 from portal.base.plain_text import escaped, is_hidden
-from portal.cli.importing.servers import (
-    SECRET_NAME,
-    EntryError,
-    Origin,
-    Server,
-    SkippedServer,
-    Value,
-    variable_name,
-)
+from portal.cli.importing import servers
 
 HEADING: Final = """\
 # Imported from MCP clients by `mcp-code-portal import`. Run `mcp-code-portal check` to test.
@@ -51,8 +43,8 @@ class ImportedServer:
     `spec` is None if the manifest already has it; `is_edited` if it has another entry under that name.
     """
 
-    server: Server
-    origins: list[Origin]
+    server: servers.Server
+    origins: list[servers.Origin]
     notes: list[str] = field(default_factory=list)
     name: str = ""
     spec: dict[str, Json] | None = None
@@ -142,7 +134,7 @@ class Merging:
 
     def __init__(self, target: Target, environ: Mapping[str, str]) -> None:
         self.imported: list[ImportedServer] = []
-        self.skipped: list[SkippedServer] = []
+        self.skipped: list[servers.SkippedServer] = []
         self.variables: dict[str, str | None] = {}
         """The variables of the upstreams. Values come from the files and may be secret."""
         self._target = target
@@ -150,13 +142,13 @@ class Merging:
         self._used = required(target.source.data)
         self._namespaces = {namespace_of(name) for name in target.upstreams}
 
-    def add(self, found: Sequence[Server | SkippedServer]) -> None:
+    def add(self, found: Sequence[servers.Server | servers.SkippedServer]) -> None:
         """Merge the servers of all files, in order.
 
         What the manifest has exactly comes before what it has only by name: that may be another server's entry.
         """
         for each in found:
-            if isinstance(each, SkippedServer):
+            if isinstance(each, servers.SkippedServer):
                 self.skipped.append(each)
                 continue
             same = next((one for one in self.imported if one.server.raw() == each.raw()), None)
@@ -176,7 +168,7 @@ class Merging:
         for name, text in () if self._target.text.strip() else sorted(self._known.items()):
             if text and NETWORK_VARIABLE.fullmatch(name):
                 env[name] = text.replace("${", "$${")
-                if re.search("[@?]", text) or SECRET_NAME.search(name):
+                if re.search("[@?]", text) or servers.SECRET_NAME.search(name):
                     env[name], self.variables[name] = f"${{{name}}}", text
         return [*dumped({"defaults": {"env": env}}), ""] if env else []
 
@@ -195,26 +187,26 @@ class Merging:
             text = "\n".join(["upstreams:", *self.lines(one, Path("/"))])
             variables = required(read_yaml(text).data)
             require_loading(text, {**dict.fromkeys(variables, _UNKNOWN), **self._known, **values})
-        except (EntryError, ManifestError) as error:
+        except (servers.EntryError, ManifestError) as error:
             one.name = ""
-            reason = str(error) if isinstance(error, EntryError) else error.problems[0].message
-            self.skipped += [SkippedServer(origin, reason) for origin in one.origins]
+            reason = str(error) if isinstance(error, servers.EntryError) else error.problems[0].message
+            self.skipped += [servers.SkippedServer(origin, reason) for origin in one.origins]
         else:
             self.variables = {**dict.fromkeys(variables), **self.variables, **made}
             self._used |= variables
             self._namespaces.add(namespace_of(one.name))
 
-    def _names(self, origin: Origin) -> list[str]:
+    def _names(self, origin: servers.Origin) -> list[str]:
         """Candidate names: the server's own, then with the client's name, then with a number."""
         plain = "".join("_" if is_hidden(each) else each for each in origin.name[:70]).strip()
         plain = plain if re.search(r"[A-Za-z0-9]", plain) else "server"
         return [plain, f"{plain}-{origin.file.name}", *(f"{plain}-{number}" for number in range(2, 2000))]
 
     def _variable(
-        self, server_name: str, made: dict[str, str | None], used: Collection[str], value: Value
+        self, server_name: str, made: dict[str, str | None], used: Collection[str], value: servers.Value
     ) -> str:
         """The variable for a value. Equal values with one name share it. A new variable gets no `used` name."""
-        prefix = variable_name(server_name)
+        prefix = servers.variable_name(server_name)
         full = value.name if value.name.startswith(f"{prefix}_") else f"{prefix}_{value.name}"
         for name in (value.name, full, *(f"{full}_{number}" for number in range(2, 2000))):
             known = [each[name] for each in (self.variables, made, self._known) if name in each]
@@ -237,7 +229,7 @@ class Merging:
             made: dict[str, str | None] = {}
             try:
                 spec = one.server.spec(partial(self._variable, name, made, ()))
-            except EntryError:
+            except servers.EntryError:
                 return
             entry = there[name] if isinstance(there[name], dict) else {}
             if by_name or all(entry.get(key) == spec.get(key) for key in keys):

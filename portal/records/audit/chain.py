@@ -319,15 +319,13 @@ class FileSink:
             # A portal ended while it wrote this line. The event did not happen.
             size -= len(torn)
             os.ftruncate(file, size)
-        # In a log that was written anew the chain goes on after the line that is known here: `verify` finds that.
-        if last is not None and last.head.seq > self._head.seq and self._is_head_there(file):
+        # In a log that was written anew the chain goes on after the line that is known here: `verify` finds that. A
+        # file that is new to us had none.
+        end = f'{self._head.digest}"}}\n'.encode()
+        is_there = self._bytes == 0 or os.pread(file, len(end), self._bytes - len(end)) == end
+        if last is not None and last.head.seq > self._head.seq and is_there:
             self._head = last.head
         self._bytes = size
-
-    def _is_head_there(self, file: int) -> bool:
-        """Whether the line that was written last still stands where it was; in a file that is new to us none was."""
-        end = f'{self._head.digest}"}}\n'.encode()
-        return self._bytes == 0 or os.pread(file, len(end), self._bytes - len(end)) == end
 
 
 def _lock(file: int) -> None:

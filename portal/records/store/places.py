@@ -9,6 +9,7 @@ import hashlib
 import math
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
@@ -18,7 +19,6 @@ import structlog
 
 from manifests.manifest import Manifest
 from manifests.own_files import locked, state_folder
-from portal.records.store.earlier import take_over
 from portal.records.store.postgres import PostgresDatabase
 from portal.records.store.records import StoreError
 from portal.records.store.run_tables import RunTables
@@ -108,7 +108,7 @@ def open_store(place: Place, manifest: Manifest, holder: str = "") -> RunStore:
         file = open_tables(place, manifest, holder)
         log.info("store_opened", store=file.database.name)
         if isinstance(place, Path) and manifest.portal.runs.store is None:
-            take_over(file, place, components_folder(place))
+            _take_over(file, place, components_folder(place))
         if holder:
             with file.transaction():
                 file.beat("")
@@ -121,3 +121,43 @@ def open_workspaces(path: Path) -> RunStore:
     Raises StoreError.
     """
     return RunStore(*(RunTables(SqliteDatabase(path.with_name("workspaces.db")), None) for _ in range(2)))
+
+
+def _take_over(tables: RunTables, store: Path, components: Path) -> None:
+    """Move everything into the default store from those of earlier versions, where each portal had a file of its own,
+    numbered from 0. One that a portal uses, or that cannot be read, stays.
+    """
+    for path in sorted(store.parent.glob("[0-9]*.sqlite")):
+        with locked(path.with_name(f"{path.name}.lock")) as is_free:
+            if not is_free:
+                continue
+            try:
+                RunTables(SqliteDatabase(path), tables.key).close()  # it has today's format and key
+                _copy(tables, path)
+            except StoreError as error:
+                log.error("runs_not_taken_over", reason=str(error))
+                continue
+            theirs = path.with_name(f"{path.name}.components")
+            for component in theirs.glob("*.wasm"):
+                components.mkdir(exist_ok=True, mode=0o700)
+                component.replace(components / component.name)
+            shutil.rmtree(theirs, ignore_errors=True)
+            for suffix in ("", "-wal", "-shm"):
+                path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+def _copy(tables: RunTables, path: Path) -> None:
+    """Copy everything from another file. What is there already stays as it is. Raises StoreError: it cannot be read."""
+    database = tables.database
+    database.execute("ATTACH DATABASE ? AS earlier", (str(path),))
+    try:
+        with tables.transaction(is_lasting=True):
+            for table in ("runs", "events", "calls", "hooks", "results", "deliveries", "key_values"):
+                database.execute(f"INSERT OR IGNORE INTO {table} SELECT * FROM earlier.{table}")
+            columns = "run, at, kind, data"
+            database.execute(f"INSERT INTO log ({columns}) SELECT {columns} FROM earlier.log ORDER BY n")
+        # What a command that has the file open decides must not be lost.
+        with tables.transaction(is_lasting=True):
+            database.execute("DELETE FROM earlier.runs")
+    finally:
+        database.execute("DETACH DATABASE earlier")

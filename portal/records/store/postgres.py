@@ -78,7 +78,8 @@ class PostgresDatabase:
     def __init__(self, url: str) -> None:
         self._psycopg = _driver()
         self._url = url
-        self.name = database_name(url)
+        # The hosts and the name of the database, without user and password.
+        self.name = re.sub(r"^postgres(ql)?://", "", url).partition("?")[0].rpartition("@")[2]
         self._sql: psycopg.Connection[Any] | None = None
         self._id = secrets.token_hex(8)
         self._number = 0
@@ -186,12 +187,8 @@ class PostgresDatabase:
 
     def gone(self) -> list[str]:
         """None: what tells who has ended is its last sign of life. This only limits how many there are."""
-        return [
-            each
-            for (each,) in self.rows(
-                "SELECT id FROM replicas WHERE seen < ?", self.now() - _FORGOTTEN_SECONDS
-            )
-        ]
+        oldest = self.now() - _FORGOTTEN_SECONDS
+        return [each for (each,) in self.rows("SELECT id FROM replicas WHERE seen < ?", oldest)]
 
     def close(self) -> None:
         self._closed.set()
@@ -280,12 +277,6 @@ class PostgresDatabase:
             f"the store of runs in Postgres {self.name} cannot be used: {reason}. "
             "Is it running, and may this user write there? The address is that of runs.store"
         )
-
-
-def database_name(url: str) -> str:
-    """The hosts and the name of the database, without user and password."""
-    shown = re.sub(r"^postgres(ql)?://", "", url).partition("?")[0]
-    return shown.rpartition("@")[2]
 
 
 def _own_address(descriptor: int) -> str:

@@ -207,13 +207,9 @@ class RunTables(Tables):
             return None
         chunks = self._rows("SELECT chunk FROM events WHERE run = ? ORDER BY n", run)
         head, answer = self._rows("SELECT head, answer FROM runs WHERE id = ?", run)[0]
-        return StoredRun(
-            row,
-            self._seal.open(head),
-            tuple(self._seal.open(chunk) for (chunk,) in chunks),
-            self.calls(run),
-            None if answer is None else self._seal.open(answer),
-        )
+        opened = tuple(self._seal.open(chunk) for (chunk,) in chunks)
+        answer = None if answer is None else self._seal.open(answer)
+        return StoredRun(row, self._seal.open(head), opened, self.calls(run), answer)
 
     def listed(
         self,
@@ -243,12 +239,8 @@ class RunTables(Tables):
             where, values = [*where, "id BETWEEN ? AND ?"], [*values, *bounds]
         where += [_OPEN] if is_open else []
         where += [f"{_OPEN} AND {_ASKING}"] if is_asking else []
-        found = self._rows(
-            f"SELECT {_RUN_COLUMNS} FROM runs WHERE {' AND '.join(where)} ORDER BY began DESC, id LIMIT ?",
-            *values,
-            limit,
-        )
-        return [self._run(each) for each in found]
+        listed = f"FROM runs WHERE {' AND '.join(where)} ORDER BY began DESC, id LIMIT ?"
+        return [self._run(each) for each in self._rows(f"SELECT {_RUN_COLUMNS} {listed}", *values, limit)]
 
     def epochs(self, runs: Sequence[str]) -> dict[str, int]:
         """The epochs of those of these runs that are open and exist."""

@@ -246,11 +246,8 @@ class Tables:
             self.database.prepare(_SCHEMA)
             if is_older:
                 self.put(*UNSOURCED, b"")
-            self._insert(
-                "meta",
-                {"key": "format", "value": str(FORMAT).encode()},
-                "(key) DO UPDATE SET value = excluded.value",
-            )
+            written = {"key": "format", "value": str(FORMAT).encode()}
+            self._insert("meta", written, "(key) DO UPDATE SET value = excluded.value")
         if "key check" not in found:
             self._insert("meta", {"key": "key check", "value": self._seal.close(b"")})
             return

@@ -30,7 +30,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from manifests.portal_manifest import TelemetrySettings
-from portal.records.telemetry.telemetry import Telemetry
+from portal.records.telemetry.instruments import Telemetry
 from upstreams.redaction import Redaction
 
 log = structlog.get_logger()

@@ -1,4 +1,4 @@
-"""The attributes of spans and numbers, each named once, and what records an operation.
+"""The instruments of a portal, by OpenTelemetry's API, and the attributes of spans and numbers, each named once.
 
 Rule 1: an attribute of a number has few values: the manifest, the portal or the protocol name them. None comes from a
 client, a script or an upstream's answer, and none names a caller, a tenant or a session.
@@ -7,15 +7,21 @@ Rule 2: arguments and results are only in ARGUMENTS and RESULT, which are set on
 Source: OpenTelemetry semantic conventions, docs/gen-ai/mcp.md, status "development".
 """
 
+import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from opentelemetry.context import Context
-from opentelemetry.metrics import Histogram
-from opentelemetry.trace import Link, SpanKind, StatusCode, Tracer
+from opentelemetry.metrics import Histogram, Meter, NoOpMeter
+from opentelemetry.trace import Link, NoOpTracer, SpanKind, StatusCode, Tracer, get_current_span
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from manifests.json_value import Json
+from portal.base.clean_json import sendable
+from upstreams.redaction import Redaction
 
 METHOD: Final = "mcp.method.name"
 TOOL: Final = "gen_ai.tool.name"
@@ -40,6 +46,17 @@ EXECUTE_TOOL: Final = "execute_tool"
 """The value of OPERATION for everything that calls a tool."""
 
 Attributes: TypeAlias = dict[str, str | int]
+
+SECONDS_BOUNDARIES: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
+"""The boundaries that the conventions recommend for the durations of MCP requests."""
+
+MAX_SHOWN_CHARACTERS: Final = 10_000
+"""Arguments and results are cut to this length, after they were masked."""
+
+MAX_CONTEXT_CHARACTERS: Final = 512
+"""A longer `traceparent` or `tracestate` of a client is ignored. W3C wants 512 to be passed on."""
+
+_TRACE_CONTEXT: Final = TraceContextTextMapPropagator()
 
 
 @dataclass(frozen=True)
@@ -87,3 +104,107 @@ class Operation:
                     span.set_status(StatusCode.ERROR)
                 labels = {label: found[label] for label in self.labels if label in found}
                 self.seconds.record(time.perf_counter() - began, labels)
+
+
+class Telemetry:
+    """The instruments of one portal. Without a meter nothing is counted, without a tracer there are no spans:
+    OpenTelemetry's own no-ops stand in for them.
+
+    With `mask` spans have arguments and results, masked by it. `page` makes the numbers for Prometheus and their media
+    type, which blocks for milliseconds; None if nobody wants them.
+    """
+
+    def __init__(
+        self,
+        tracer: Tracer | None = None,
+        meter: Meter | None = None,
+        mask: Redaction | None = None,
+        page: Callable[[], tuple[bytes, str]] | None = None,
+    ) -> None:
+        self.is_on = meter is not None
+        self.mask, self.page = mask, page
+        self.meter = meter = meter or NoOpMeter("")
+        tracer = tracer or NoOpTracer()
+
+        def seconds(name: str, description: str) -> Histogram:
+            return meter.create_histogram(
+                name, "s", description, explicit_bucket_boundaries_advisory=SECONDS_BOUNDARIES
+            )
+
+        def operation(kind: SpanKind, name: str, description: str, *labels: str) -> Operation:
+            return Operation(tracer, kind, seconds(name, description), labels)
+
+        server, internal, client = SpanKind.SERVER, SpanKind.INTERNAL, SpanKind.CLIENT
+        self.request = operation(
+            server, "mcp.server.operation.duration", "Requests of clients.", METHOD, TOOL, TRANSPORT, ERROR
+        )
+        runs = "Runs of scripts, each until it ends or waits."
+        self.script_run = operation(internal, "mcp_code_portal.run.duration", runs, STATUS, ERROR)
+        self.check = operation(internal, "mcp_code_portal.check.duration", "Checks of scripts.", ERROR)
+        calls = "Calls of scripts."
+        self.call = operation(internal, "mcp_code_portal.call.duration", calls, NAMESPACE, CALL_STATE)
+        attempts = "Requests to upstreams, each attempt."
+        self.upstream_request = operation(
+            client, "mcp.client.operation.duration", attempts, METHOD, UPSTREAM, ERROR
+        )
+        waits = "Waits of scripts for a sandbox process."
+        self.queue_wait = seconds("mcp_code_portal.queue.wait.duration", waits)
+        refusals = "Calls that were not sent."
+        self.refusals = meter.create_counter("mcp_code_portal.refusals", "{call}", refusals)
+        results = "Bytes of results that scripts got from their calls, as JSON."
+        self.result_bytes = meter.create_counter("mcp_code_portal.call.result.size", "By", results)
+        answers = "Bytes of answers of execute_code, for the model."
+        self.answer_bytes = meter.create_counter("mcp_code_portal.answer.size", "By", answers)
+
+    def shown(self, name: str, value: Json) -> Attributes:
+        """The attribute with an argument or a result, if the manifest wants them: JSON, masked and cut."""
+        if self.mask is None or value is None:
+            return {}
+        try:
+            text = (
+                value if isinstance(value, str) else _start(value, MAX_SHOWN_CHARACTERS + self.mask.longest)
+            )
+        except (RecursionError, ValueError):  # too deep, or an integer with more digits than Python writes
+            return {}
+        # A lone surrogate would cost the exporter its whole batch.
+        return {name: sendable(self.mask.start(text, MAX_SHOWN_CHARACTERS))}
+
+
+NO_TELEMETRY: Final = Telemetry()
+
+
+def client_context(meta: Mapping[str, Json] | None) -> Context:
+    """The trace that a client's request belongs to, from its `_meta`; an empty one if that is missing or invalid.
+
+    `baggage` is not read, so it does not reach upstreams.
+    Source: SEP-414; W3C Trace Context.
+    """
+    given = {key: (meta or {}).get(key) for key in ("traceparent", "tracestate")}
+    usable = {
+        key: value
+        for key, value in given.items()
+        if isinstance(value, str) and len(value) <= MAX_CONTEXT_CHARACTERS
+    }
+    return _TRACE_CONTEXT.extract(usable, Context())
+
+
+def current_trace() -> str:
+    """The `traceparent` of the current span; "" if there is none."""
+    carrier: dict[str, str] = {}
+    _TRACE_CONTEXT.inject(carrier)
+    return carrier.get("traceparent", "")
+
+
+def link_to(trace: str) -> Link:
+    """A link to the span of a `traceparent`."""
+    return Link(get_current_span(client_context({"traceparent": trace})).get_span_context())
+
+
+def _start(value: Json, characters: int) -> str:
+    """The start of a value as JSON. It is not written whole, which takes long for megabytes."""
+    text = ""
+    for part in json.JSONEncoder().iterencode(value):
+        text += part
+        if len(text) > characters:
+            break
+    return text

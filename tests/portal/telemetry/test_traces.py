@@ -15,7 +15,7 @@ from mcp_types import CallToolResult
 from starlette.responses import Response
 
 from manifests.json_value import Json
-from portal.records.telemetry.telemetry import Telemetry
+from portal.records.telemetry.instruments import Telemetry
 from portal.server.server import build_server
 from tests.portal.peers import DEADLINE_SECONDS, Barrier, Opened, Peer, opened, text, tool
 from tests.portal.telemetry.collector import PARENT, TRACE, TRACEPARENT, Collector, attributes_of, collecting
