@@ -28,9 +28,21 @@ from portal.identity.approvers import Approvers, Decider
 from portal.records.store.places import Place, components_folder, holding, open_tables, place_of
 from portal.records.store.records import OPEN, CallRow, RunRow, StoredRun, StoreError, ambiguous, short_id
 from portal.records.store.run_tables import RunTables
-from portal.runs import decisions
 from portal.runs.answer import awaited
 from portal.runs.components import Components
+from portal.runs.decisions import (
+    answer_of,
+    call_to_decide,
+    cancel_run,
+    decide_call,
+    details,
+    find_run,
+    fork_run,
+    iso,
+    run_view,
+    unknown_run,
+    waiting_view,
+)
 from portal.runs.deliveries import note_states
 from portal.runs.past import Past, RunHead
 from portal.runs.shown_calls import readable
@@ -91,7 +103,7 @@ def _named(
 def _loaded(tables: RunTables, run: str) -> StoredRun:
     """Everything about the run. Raises RunsError: it was deleted."""
     if (stored := tables.load(run)) is None:
-        raise decisions.unknown_run(run)
+        raise unknown_run(run)
     return stored
 
 
@@ -108,10 +120,7 @@ async def list_runs(manifest: Manifest, options: Namespace, terminal: Terminal) 
     newest = sorted(rows.values(), key=lambda each: (each[0].state not in OPEN, -each[0].began))
     listed = newest[: options.limit]
     if options.json:
-        views = [
-            {**decisions.run_view(row, caller), "waiting": decisions.waiting_view(calls)}
-            for row, caller, calls in listed
-        ]
+        views = [{**run_view(row, caller), "waiting": waiting_view(calls)} for row, caller, calls in listed]
         terminal.json(views)
     elif listed:
         _list(listed, terminal)
@@ -126,7 +135,7 @@ async def show(manifest: Manifest, options: Namespace, terminal: Terminal) -> in
     """Print everything about a run."""
     with _named(manifest, options, terminal) as (tables, run, _):
         stored = _loaded(tables, run)
-    told = decisions.details(stored)
+    told = details(stored)
     if options.json:
         terminal.json(told)
         return 0
@@ -143,7 +152,7 @@ async def show(manifest: Manifest, options: Namespace, terminal: Terminal) -> in
         terminal.line(f"{decision.pop('decision', 'decided')}: call {each['seq']} ({each['function']})")
         for name, value in decision.items():
             _show(name, value, terminal.line)
-    print_answer(decisions.answer_of(stored), False, terminal, manifest.portal.server.output_tokens)
+    print_answer(answer_of(stored), False, terminal, manifest.portal.server.output_tokens)
     return 0
 
 
@@ -166,7 +175,7 @@ async def watch(manifest: Manifest, options: Namespace, terminal: Terminal) -> i
                     seen[tables] = rows[-1].n
                     for row in rows:
                         called = {"seq": row.seq, "function": row.function} if row.seq else {}
-                        view = {"at": decisions.iso(row.at), "run_id": row.run, "kind": row.kind, **called}
+                        view = {"at": iso(row.at), "run_id": row.run, "kind": row.kind, **called}
                         text = json.dumps(view) if options.json else "  ".join(map(str, view.values()))
                         terminal.line(text.rstrip())
             await anyio.sleep(_POLL_SECONDS if is_open else 0)
@@ -192,7 +201,7 @@ async def wait(manifest: Manifest, options: Namespace, terminal: Terminal) -> in
     if stored.row.state in OPEN:
         terminal.error(f"run {run} has not ended within {options.timeout:g} s: it is {stored.row.state}")
         return TIMED_OUT
-    answer = decisions.answer_of(stored)
+    answer = answer_of(stored)
     print_answer(answer, options.json, terminal, manifest.portal.server.output_tokens)
     return 0 if answer.status == "ok" else 1
 
@@ -201,11 +210,11 @@ async def decide(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
     """Approve or deny a call that waits for a person. Exits with 2 if nobody confirms an approval."""
     state = "approved" if options.is_approved else "denied"
     with _named(manifest, options, terminal) as (tables, run, _):
-        row = decisions.find_run(tables, run, None)
-        call = decisions.call_to_decide(tables, row, options.seq)
+        row = find_run(tables, run, None)
+        call = call_to_decide(tables, row, options.seq)
         asks = options.is_approved and not options.yes and call.state == "waiting"
         # Not within the transaction: a slow terminal would hold the portal's lock.
-        for view in decisions.waiting_view([call]) if asks or not options.json else []:
+        for view in waiting_view([call]) if asks or not options.json else []:
             # Whoever is asked reads stderr; the output may go elsewhere.
             line = terminal.note if asks else terminal.line
             _show_call(view, f"{run}:", line)
@@ -216,9 +225,7 @@ async def decide(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
         with tables.transaction(is_lasting=True):
             decider = Decider(f"{_person()} --yes" if options.yes else _person())
             more = {"reason": options.reason, "arguments": options.arguments}
-            decisions.decide_call(
-                tables, run, call.seq, decider, Approvers(), is_approved=options.is_approved, **more
-            )
+            decide_call(tables, run, call.seq, decider, Approvers(), is_approved=options.is_approved, **more)
         state = state if call.state == "waiting" else "revoked for later calls"
         view = {"run_id": run, "seq": call.seq, "function": call.function, "state": state}
         _tell(view, f"call {call.seq} is {state}", options, terminal)
@@ -229,7 +236,7 @@ async def decide(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
 async def cancel(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """End a run in any state."""
     with _named(manifest, options, terminal) as (tables, run, _), tables.transaction(is_lasting=True):
-        decisions.cancel_run(tables, run)
+        cancel_run(tables, run)
     _tell({"run_id": run, "state": "cancelled"}, f"run {run} is cancelled", options, terminal)
     return 0
 
@@ -286,9 +293,9 @@ async def fork(manifest: Manifest, options: Namespace, terminal: Terminal) -> in
         if not options.yes and not await terminal.is_confirmed("Go on?"):
             return USAGE_ERROR
         with tables.transaction(is_lasting=True):
-            row = decisions.fork_run(tables, run, options.at, code)
+            row = fork_run(tables, run, options.at, code)
         text = f"{row.id} goes on from there. Its answer: {shell_command(manifest, 'runs', 'wait', row.id)}"
-        _tell(decisions.run_view(row, tables.caller(row.owner)), text, options, terminal)
+        _tell(run_view(row, tables.caller(row.owner)), text, options, terminal)
         _say_if_nobody(tables, row.id, terminal)
     return 0
 
@@ -422,7 +429,7 @@ def _say_if_nobody(tables: RunTables, run: str, terminal: Terminal) -> None:
 
 def _what(calls: Sequence[CallRow]) -> str:
     """What a run waits for, in few words."""
-    first, *others = [*map(awaited, decisions.waiting_view(calls))] or [""]
+    first, *others = [*map(awaited, waiting_view(calls))] or [""]
     return f"{first} +{len(others)}" if others else first
 
 
