@@ -5,7 +5,9 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -78,10 +80,19 @@ def load_balancer(folder: Path, replicas: dict[str, HttpPortal]) -> Iterator[str
     ]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     try:
+        while not is_listening(port):
+            assert process.poll() is None, (folder / "error.log").read_text()
+            time.sleep(0.02)
         yield f"http://127.0.0.1:{port}/mcp"
     finally:
         process.terminate()
         process.wait(STOP_SECONDS)
+
+
+def is_listening(port: int) -> bool:
+    with suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
+        return True
+    return False
 
 
 @dataclass
