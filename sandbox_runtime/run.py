@@ -11,12 +11,23 @@ import anyio
 
 from manifests.grants import Limits
 from manifests.json_value import Json
-from sandbox_runtime import frames, result
+from sandbox_runtime import frames
 from sandbox_runtime.call_port import CallObserver, CallPort
 from sandbox_runtime.calls import CallsInFlight, TooManyCallsError
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
 from sandbox_runtime.guest_json import clean, encode
 from sandbox_runtime.recording import Origin, Record, Recording
+from sandbox_runtime.result import (
+    Bounds,
+    Captured,
+    Ending,
+    Prepared,
+    RunError,
+    RunResult,
+    read_ending,
+    read_prepared,
+    worker_lost,
+)
 from sandbox_runtime.worker_process import WorkerProcess
 
 LibraryTable: TypeAlias = Mapping[str, Mapping[str, str]]
@@ -31,12 +42,12 @@ _FRAME_SLACK_BYTES = 2 << 20
 MAX_SCRIPT_BYTES = 1 << 20
 _PREPARE_SECONDS = 5.0
 _REPLACEMENTS = 3
-_TOO_SLOW = result.RunError(
+_TOO_SLOW = RunError(
     "wall_limit",
     f"parsing took more than the fixed limit of {_PREPARE_SECONDS:g} s",
     hint="Split the script.",
 )
-_CANCELLED = result.RunError("cancelled", "the run was cancelled")
+_CANCELLED = RunError("cancelled", "the run was cancelled")
 _LOST = 0
 """The kind of a message that says the worker is gone."""
 
@@ -46,10 +57,10 @@ _Message: TypeAlias = tuple[int, bytes]
 _Read = TypeVar("_Read")
 
 
-def too_long(script_bytes: int) -> result.RunError:
+def too_long(script_bytes: int) -> RunError:
     """The error of a script over MAX_SCRIPT_BYTES."""
     message = f"the script has {script_bytes:,} bytes; the limit is {MAX_SCRIPT_BYTES:,}"
-    return result.RunError("syntax_error", message, hint="Split it into several scripts.")
+    return RunError("syntax_error", message, hint="Split it into several scripts.")
 
 
 @dataclass(eq=False)
@@ -63,10 +74,10 @@ class Run:
     """
 
     worker: WorkerProcess | None
-    bounds: result.Bounds
+    bounds: Bounds
     origin: Origin
     recording: Recording | None = None
-    refusal: result.RunError | None = None
+    refusal: RunError | None = None
     replace: Callable[[], Awaitable[WorkerProcess | None]] | None = None
     grants: RunGrants = NO_GRANTS
     _next: asyncio.Future[_Message] | None = None
@@ -76,7 +87,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self._error = self.refusal
-        self._captured = result.Captured(self.bounds.limits)
+        self._captured = Captured(self.bounds.limits)
         self._longest_call = max(self.bounds.limits.argument_bytes, self.grants.longest_write)
         self._replayed = None if self.recording is None else self.recording.replayed
         if self._replayed is not None:
@@ -98,7 +109,7 @@ class Run:
         """The script's output so far."""
         return self._captured.stdout
 
-    async def prepare(self, script: str, namespaces: Collection[str]) -> result.Prepared:
+    async def prepare(self, script: str, namespaces: Collection[str]) -> Prepared:
         """Parse a script inside the sandbox without running it.
 
         `namespaces` are all existing ones. Limits: 5 s, and 1 MiB of script.
@@ -107,7 +118,7 @@ class Run:
         if (size := len(script.encode())) > MAX_SCRIPT_BYTES:
             self._error = self._error or too_long(size)
         if self._error is not None or self.worker is None:
-            return result.Prepared(script, error=self._error)
+            return Prepared(script, error=self._error)
         limits, origin, names = self.bounds.limits, self.origin, tuple(namespaces)
         head = Record(origin, script, names, limits, self._longest_call, None, ())
         kind, payload = await self._send_prepare(head)
@@ -117,23 +128,23 @@ class Run:
             kind, payload = await self._send_prepare(head)
         if kind == frames.ToPortal.PREPARED:
             prepared = await _in_thread_if_long(
-                len(payload), partial(result.read_prepared, payload, script, self.bounds)
+                len(payload), partial(read_prepared, payload, script, self.bounds)
             )
             self._error = self._error or prepared.error
             return prepared
         self._error = self._failure(kind, payload)
-        return result.Prepared(script, error=self._error)
+        return Prepared(script, error=self._error)
 
     async def execute(
         self, table: LibraryTable, port: CallPort, observer: CallObserver | None = None
-    ) -> result.RunResult:
+    ) -> RunResult:
         """Run the prepared script. `observer` observes all its calls.
 
         Cancelling it kills the worker and ends the calls in flight within milliseconds.
         Raises Exception: an exception of the port; a script cannot cause one.
         """
         if self._error is not None or self.worker is None:
-            return self._result(result.Ending(None, self._error, ()))
+            return self._result(Ending(None, self._error, ()))
         started = asyncio.get_running_loop().time()
         bounds, files, recording = self.bounds, self.grants.files, self.recording
         calls = CallsInFlight(self.worker, port, observer, bounds, self.fail, files, recording)
@@ -211,7 +222,7 @@ class Run:
 
     def on_worker_lost(self, reason: str) -> None:
         """The worker is gone."""
-        self._error = self._error or result.worker_lost(reason)
+        self._error = self._error or worker_lost(reason)
         if self._next is not None:
             self._error = self._record_stop(self._error)
         self._resolve(_LOST, b"")
@@ -219,9 +230,9 @@ class Run:
     def fail(self, error: BaseException) -> None:
         """End the run because its port raised; `execute` raises that error."""
         self._port_error = self._port_error or error
-        self._kill(result.worker_lost("the call's port failed"))
+        self._kill(worker_lost("the call's port failed"))
 
-    def _record_stop(self, error: result.RunError) -> result.RunError:
+    def _record_stop(self, error: RunError) -> RunError:
         """Record that the run was ended from outside. Returns the error for the result."""
         if self.recording is None:
             return error
@@ -272,7 +283,7 @@ class Run:
         return await self._ask(frames.ToWorker.PREPARE, parts, _PREPARE_SECONDS, _TOO_SLOW)
 
     async def _ask(
-        self, kind: frames.ToWorker, parts: tuple[bytes, ...], seconds: float, too_slow: result.RunError
+        self, kind: frames.ToWorker, parts: tuple[bytes, ...], seconds: float, too_slow: RunError
     ) -> _Message:
         """Send a frame and wait for its answer. A worker that is too slow is killed."""
         assert self.worker is not None
@@ -290,7 +301,7 @@ class Run:
         finally:
             timer.cancel()
 
-    def _kill(self, error: result.RunError) -> None:
+    def _kill(self, error: RunError) -> None:
         assert self.worker is not None and self._next is not None
         if self._next.done() and not self._next.cancelled():
             return  # the answer has arrived
@@ -299,30 +310,30 @@ class Run:
 
     async def _ending(
         self, kind: int, payload: bytes, knows: Callable[[str], bool], most_values: int
-    ) -> tuple[float, result.Ending]:
+    ) -> tuple[float, Ending]:
         if kind == _LOST or len(payload) < frames.END_HEADER.size:
-            return 0.0, result.Ending(None, self._failure(kind, payload), ())
+            return 0.0, Ending(None, self._failure(kind, payload), ())
         cpu_ms, self._captured.dropped_bytes = frames.END_HEADER.unpack_from(payload)
         if kind == frames.ToPortal.FINISHED:
             self._is_renewed = True
             body = payload[frames.END_HEADER.size :]
-            read = partial(result.read_ending, body, self.bounds, knows, most_values)
+            read = partial(read_ending, body, self.bounds, knows, most_values)
             return cpu_ms, await _in_thread_if_long(len(body), read)
         error = self._failure(kind, payload)
         is_clean = (
             error.code == "script_exit" and payload[frames.END_HEADER.size] == frames.TrapCause.CLEAN_EXIT
         )
-        return cpu_ms, result.Ending(None, None if is_clean else error, ())
+        return cpu_ms, Ending(None, None if is_clean else error, ())
 
-    def _failure(self, kind: int, payload: bytes) -> result.RunError:
+    def _failure(self, kind: int, payload: bytes) -> RunError:
         """The error of an instance that ended without an answer."""
         if kind == _LOST:
-            return self._error or result.worker_lost("it ended")
+            return self._error or worker_lost("it ended")
         worker = self.worker
         assert worker is not None
         if kind != frames.ToPortal.TRAPPED or len(payload) < frames.END_HEADER.size + frames.TRAP_HEADER.size:
             worker.kill("it violated the protocol")
-            return result.worker_lost("it violated the protocol")
+            return worker_lost("it violated the protocol")
         self._is_renewed = True
         (cause,) = frames.TRAP_HEADER.unpack_from(payload, frames.END_HEADER.size)
         if self.replace is None:
@@ -333,16 +344,16 @@ class Run:
 
     def _result(
         self,
-        ending: result.Ending,
+        ending: Ending,
         wall_ms: float = 0.0,
         cpu_ms: float = 0.0,
         blocks: tuple[dict[str, Json], ...] = (),
-    ) -> result.RunResult:
+    ) -> RunResult:
         captured = self._captured
         notices = (*captured.notices, *ending.notices)
         stdout, dropped = captured.stdout, captured.dropped_bytes
         answers_bytes = 0 if self._calls is None else self._calls.answers_bytes
-        return result.RunResult(
+        return RunResult(
             ending.value, ending.error, stdout, dropped, blocks, notices, wall_ms, cpu_ms, answers_bytes
         )
 

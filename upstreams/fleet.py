@@ -153,8 +153,17 @@ class Fleet:
         store = (
             ListingStore(self.listings, name, own.spec, self.folder, own.written) if self.listings else None
         )
-        shared = self.redact, self.on_change, store, self._connecting, self.on_offering_change
-        upstream = Upstream(name, own.spec, wire, *shared, observe=self.observer)
+        upstream = Upstream(
+            name,
+            own.spec,
+            wire,
+            self.redact,
+            self.on_change,
+            store,
+            self._connecting,
+            self.on_offering_change,
+            observe=self.observer,
+        )
         self.tasks.start_soon(upstream.run, name=f"upstream {name}")
         return upstream
 

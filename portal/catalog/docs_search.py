@@ -139,9 +139,14 @@ def _namespace_line(row: dict[str, Json]) -> str:
 def rows(functions: Sequence[Function], full: int, depth: int = MAX_DEPTH) -> list[dict[str, Json]]:
     """One row per function. The first `full` rows have a `stub`."""
     shown: list[dict[str, Json]] = [
-        {"name": each.qualified, "upstream": each.upstream, "tool": each.tool}
-        | {"signature": each.brief, "summary": each.summary}
-        for each in functions
+        {
+            "name": function.qualified,
+            "upstream": function.upstream,
+            "tool": function.tool,
+            "signature": function.brief,
+            "summary": function.summary,
+        }
+        for function in functions
     ]
     told: set[str] = set()
     for row, function in zip(shown, functions[:full], strict=False):
@@ -278,9 +283,15 @@ class DocsSearch:
         for upstream in self.fleet:
             namespace = namespace_of(upstream.name)
             known = snapshot.library.namespaces.get(namespace)
-            summary, count = (known.summary, len(known.functions)) if known else ("", 0)
-            row: dict[str, Json] = {"namespace": namespace, "upstream": upstream.name, "summary": summary}
-            rows.append({**row, "functions": count, "state": upstream.state.status})
+            rows.append(
+                {
+                    "namespace": namespace,
+                    "upstream": upstream.name,
+                    "summary": known.summary if known else "",
+                    "functions": len(known.functions) if known else 0,
+                    "state": upstream.state.status,
+                }
+            )
         return rows
 
 
