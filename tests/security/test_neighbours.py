@@ -27,11 +27,11 @@ from portal.runs.results import KeptResults
 from portal.runs.sessions import NEW, SessionError, Sessions
 from sandbox_runtime.run import MAX_SCRIPT_BYTES
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
-from tests.portal.check.small_library import library, prepared, snapshot, stubs
+from tests.portal.catalog.check.small_library import library, prepared, snapshot, stubs
+from tests.portal.kept_runs import ALICE, BOB, BOUND, kept_runs
 from tests.portal.peers import DEADLINE_SECONDS, opened
-from tests.portal.runs.kept_runs import ALICE, BOB, BOUND, kept_runs
-from tests.portal.runs.rows import begun
-from tests.portal.runs.rows import opened as tables_in
+from tests.portal.rows import begun
+from tests.portal.rows import opened as tables_in
 from tests.sandbox_runtime.running import EchoPort, where
 
 pytestmark = pytest.mark.anyio
