@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
@@ -53,7 +54,8 @@ async def test_a_result_is_looked_at_after_its_answer_is_on_its_way(tmp_path: Pa
 
     async with open_observations(ShapeStore(tmp_path / "kept", "here")) as observations:
         observations.listen(learns)
-        await anyio.wait_all_tasks_blocked()
+        while not observations._woken.statistics().tasks_waiting:
+            await anyio.lowlevel.checkpoint()
         observations.note(CURRENT, None, {"id": 1})
         asyncio.get_running_loop().call_soon(happened.append, "answered")
         await learnt.wait()
