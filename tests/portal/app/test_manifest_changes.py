@@ -110,6 +110,7 @@ async def test_file_that_is_being_written_at_a_signal_is_awaited(
         write(manifest, "")
         hang_up()
         await applied.signalled.wait()
+        await anyio.sleep(0.1)  # files settle for longer, and timers end in their order
         write(manifest, TEXT % "whole")
         await applied.until("whole")
     assert applied.names == ["whole"]
