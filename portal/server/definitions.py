@@ -1,7 +1,7 @@
 """The definitions of the two tools, and the server's instructions.
 
 Rule 1: name, description and inputSchema of both tools, as compact JSON, have at most 400 tokens of o200k_base, the
-instructions 50 more, whatever upstreams there are; baked packages 50 more (tests/portal/test_definitions.py).
+instructions 50 more, whatever upstreams there are; baked packages 50 more (tests/portal/server/test_definitions.py).
 """
 
 from collections.abc import Sequence

@@ -17,7 +17,7 @@ from tests.acceptance.model import CALL_SECONDS, Json, Model
 from tests.acceptance.portal_process import http_model, http_portal, stdio_model, write_manifest
 from tests.acceptance.real_servers import INSTALLED
 from tests.acceptance.scratch import free_port
-from tests.portal.telemetry.collector import PARENT, TRACE, TRACEPARENT, Collector, collecting
+from tests.portal.records.telemetry.collector import PARENT, TRACE, TRACEPARENT, Collector, collecting
 
 pytestmark = pytest.mark.anyio
 

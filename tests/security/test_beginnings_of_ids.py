@@ -15,13 +15,13 @@ from manifests.json_value import Json
 from portal.base.caller import WITHOUT_TOKEN
 from portal.base.errors import RunsError
 from portal.records.store.records import short_id
+from tests.portal.app.test_http_app import client, served
+from tests.portal.kept_runs import ALICE, BOB, BOUND, KeptRuns, kept_runs
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, tool
-from tests.portal.runs.kept_runs import ALICE, BOB, BOUND, KeptRuns, kept_runs
-from tests.portal.runs.test_http import ROUTES, error_of
 from tests.portal.runs.test_kept_results import LONG, earlier, find
-from tests.portal.runs.test_tasks import DECLARED, Wire
-from tests.portal.test_callers import visitor
-from tests.portal.test_http_app import client, served
+from tests.portal.server.test_callers import visitor
+from tests.portal.server.test_http_runs import ROUTES, error_of
+from tests.portal.server.test_tasks import DECLARED, Wire
 from tests.security.test_deciding import SECTIONS, TOKENS, of
 
 pytestmark = pytest.mark.anyio

@@ -20,10 +20,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from manifests.json_value import Json
+from tests.portal.app.test_http_app import client, served
 from tests.portal.commands import PortalCommand, finished
 from tests.portal.peers import Opened, Peer, opened, raw, raw_tools, tool, write_manifest
 from tests.portal.peers import text as saying
-from tests.portal.test_http_app import client, served
 from tests.upstreams.oauth_peer import logged_in, protected
 from tests.upstreams.peers import http_peer
 from tests.upstreams.raw_http_server import RawHttpServer

@@ -20,12 +20,12 @@ from manifests.loader import load_manifest
 from portal.base.caller import Bearer
 from portal.identity.approvers import Approvers, Decider
 from portal.server.server import build_server
+from tests.portal.app.test_http_app import served
+from tests.portal.app.test_signed_in_streams import HELLO
 from tests.portal.issuer import AUDIENCE, issuing
+from tests.portal.kept_runs import KeptRuns, kept_runs
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, http_app, opened, tool, write_manifest
-from tests.portal.runs.kept_runs import KeptRuns, kept_runs
-from tests.portal.runs.test_tasks import APPROVE, DECLARED, Wire
-from tests.portal.test_http_app import served
-from tests.portal.test_signed_in_streams import HELLO
+from tests.portal.server.test_tasks import APPROVE, DECLARED, Wire
 from tests.security.hostile import words
 from tests.upstreams.peers import http_peer
 

@@ -1,6 +1,6 @@
 """Every way that leads to an upstream, times every rule that refuses a tool: none reaches it, and none shows what is
 hidden. The harmless twin of each: the same way leads to the tool that is granted. For resources and prompts see
-tests/portal/passthrough/test_resources.py.
+tests/portal/calls/test_resources.py.
 """
 
 import ast
@@ -21,10 +21,10 @@ from manifests.loader import load_manifest
 from portal.base.errors import ASK_OPERATOR
 from portal.cli import explain, library, run
 from portal.cli.terminal import Terminal
+from tests.portal.app.test_profiles import bearing, served
 from tests.portal.peers import Opened, Peer, opened, schema, tool
 from tests.portal.pinning import accept
-from tests.portal.test_callers import Visitor, visitor
-from tests.portal.test_profiles import bearing, served
+from tests.portal.server.test_callers import Visitor, visitor
 from tests.security.hostile import RAW_HOST
 
 pytestmark = pytest.mark.anyio

@@ -12,9 +12,9 @@ from manifests.json_value import Json
 from portal.app.running import RunningPortal, announced, is_portal_port
 from portal.calls.fetch import FROM_SCRIPT, Fetcher, FetchError, Network
 from portal.runs.webhooks import network_of
+from tests.portal.app.test_http_app import BEARER, TOKEN
+from tests.portal.app.test_http_app import served as portal_served
 from tests.portal.peers import opened
-from tests.portal.test_http_app import BEARER, TOKEN
-from tests.portal.test_http_app import served as portal_served
 from tests.sandbox_runtime.fetching import Names, Server, redirect, served
 from tests.sandbox_runtime.running import where
 

@@ -11,7 +11,7 @@ from manifests.grants import Limits
 from portal.catalog.check.checker import syntax_diagnostics
 from sandbox_runtime.result import Prepared
 from sandbox_runtime.sandbox import Session
-from tests.portal.check.small_library import library, prepared, snapshot
+from tests.portal.catalog.check.small_library import library, prepared, snapshot
 from tests.portal.peers import Peer, opened
 from tests.sandbox_runtime.running import EchoPort, Runner, where
 from tests.security.hostile import INTERPRETER, MOST_SECONDS, RAW_HOST, watched

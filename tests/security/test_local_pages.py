@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.portal.runs.kept_runs import kept_runs
-from tests.portal.runs.test_http import error_of
+from tests.portal.kept_runs import kept_runs
+from tests.portal.server.test_http_runs import error_of
 
 pytestmark = pytest.mark.anyio
 

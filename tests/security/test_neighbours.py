@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
+from anyio.abc import TaskStatus
 
 from manifests.grants import Limits
 from manifests.json_value import Json
@@ -27,11 +28,11 @@ from portal.runs.results import KeptResults
 from portal.runs.sessions import NEW, SessionError, Sessions
 from sandbox_runtime.run import MAX_SCRIPT_BYTES
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
-from tests.portal.check.small_library import library, prepared, snapshot, stubs
+from tests.portal.catalog.check.small_library import library, prepared, snapshot, stubs
+from tests.portal.kept_runs import ALICE, BOB, BOUND, kept_runs
 from tests.portal.peers import DEADLINE_SECONDS, opened
-from tests.portal.runs.kept_runs import ALICE, BOB, BOUND, kept_runs
-from tests.portal.runs.rows import begun
-from tests.portal.runs.rows import opened as tables_in
+from tests.portal.rows import begun
+from tests.portal.rows import opened as tables_in
 from tests.sandbox_runtime.running import EchoPort, where
 
 pytestmark = pytest.mark.anyio
@@ -112,8 +113,9 @@ def caller(name: str) -> Caller:
     return Caller(name, name)
 
 
-async def hold(sessions: Sessions, name: str, until: anyio.Event) -> None:
+async def hold(sessions: Sessions, name: str, until: anyio.Event, *, task_status: TaskStatus[None]) -> None:
     async with sessions.use(OPENS, NEW, caller(name)):
+        task_status.started()
         await until.wait()
 
 
@@ -129,8 +131,7 @@ async def test_busy_sessions_of_two_callers_leave_one_to_a_third_who_keeps_it() 
         first = await used(sessions, "neighbour")
         for name in ("flood", "another"):
             while sessions._make_room(name):
-                tasks.start_soon(hold, sessions, name, until)
-                await anyio.wait_all_tasks_blocked()
+                await tasks.start(hold, sessions, name, until)
             with pytest.raises(SessionError):
                 await used(sessions, name)
         assert await used(sessions, "neighbour", first) == first, "it was not lost"

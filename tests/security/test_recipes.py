@@ -31,9 +31,9 @@ from portal.records.store.records import QuotaError, TooManyRunsError
 from portal.runs.forms import approval_form
 from portal.runs.journal import unwritten
 from tests.portal.commands import PortalCommand
+from tests.portal.kept_runs import kept_runs
 from tests.portal.peers import Opened, Peer, opened, raw, raw_tools, tool, write_manifest
 from tests.portal.pinning import accept
-from tests.portal.runs.kept_runs import kept_runs
 from tests.security.hostile import words
 from tests.upstreams.peers import http_peer
 

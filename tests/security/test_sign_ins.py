@@ -14,9 +14,9 @@ from portal.identity.accounts import PersonLogins
 from portal.server import sign_in_pages as pages
 from portal.server.server import build_server
 from portal.server.sign_in_pages import COOKIE
-from tests.portal.accounts.peers import Company, company, link_in, run
+from tests.portal.app.test_reload import changed
 from tests.portal.peers import DEADLINE_SECONDS
-from tests.portal.test_reload import changed
+from tests.portal.people import Company, company, link_in, run
 from tests.upstreams.oauth_peer import RESOURCE_METADATA, SERVER_METADATA, saying
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("own_state")]

@@ -11,11 +11,11 @@ from manifests.errors import ManifestError
 from manifests.json_value import Json
 from manifests.loader import load_manifest
 from manifests.portal_manifest import PortalManifest
+from tests.portal.app.test_signed_in_streams import HELLO
+from tests.portal.identity.test_sign_in import signing_in
 from tests.portal.issuer import AUDIENCE, Issuer, issuing
 from tests.portal.peers import http_app, opened
-from tests.portal.test_callers import visitor
-from tests.portal.test_sign_in import signing_in
-from tests.portal.test_signed_in_streams import HELLO
+from tests.portal.server.test_callers import visitor
 from tests.security.hostile import words
 from tests.upstreams.peers import http_peer
 

@@ -12,12 +12,12 @@ from manifests.json_value import Json
 from portal.records.store.run_tables import RunTables
 from portal.records.store.sqlite import SqliteDatabase
 from portal.runs.decisions import fork_run
-from tests.portal.passthrough.peers import chatty_upstreams
+from tests.portal.app.test_http_app import client
+from tests.portal.app.test_profiles import served
+from tests.portal.clients import chatty_upstreams
+from tests.portal.kept_runs import ALICE, BOB
 from tests.portal.peers import Opened, Peer, opened, tool
-from tests.portal.runs.kept_runs import ALICE, BOB
 from tests.portal.runs.test_waiting import answer_of, approved, waiting
-from tests.portal.test_http_app import client
-from tests.portal.test_profiles import served
 
 pytestmark = pytest.mark.anyio
 

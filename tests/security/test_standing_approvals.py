@@ -24,8 +24,8 @@ from portal.runs.decisions import decide_call, details, let_pass
 from portal.runs.shown_calls import MAX_LATER
 from portal.server.server import build_server
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, http_app, opened, raw, raw_tools, tool
-from tests.portal.runs.rows import begun
-from tests.portal.runs.rows import opened as opened_tables
+from tests.portal.rows import begun
+from tests.portal.rows import opened as opened_tables
 from tests.portal.runs.test_waiting import answer_of
 from tests.upstreams.peers import http_peer
 

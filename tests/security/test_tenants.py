@@ -22,9 +22,9 @@ from starlette.routing import Route
 from manifests.json_value import Json
 from manifests.own_files import state_folder
 from portal.server.server import build_server
+from tests.portal.app.test_profiles import bearing
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, http_app, opened, tool
-from tests.portal.test_callers import visitor
-from tests.portal.test_profiles import bearing
+from tests.portal.server.test_callers import visitor
 from tests.upstreams.peers import http_peer
 
 pytestmark = pytest.mark.anyio

@@ -16,8 +16,8 @@ from manifests.json_value import Json
 from portal.identity.approvers import Decider
 from portal.records.store.run_tables import RunTables
 from portal.records.store.writer import RunStore
+from tests.portal.app.test_http_app import BEARER, TOKEN, served
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, states, tool
-from tests.portal.test_http_app import BEARER, TOKEN, served
 
 pytestmark = pytest.mark.anyio
 

@@ -23,6 +23,7 @@ from portal.records.store.records import StoredRun
 from portal.records.store.run_tables import RunTables
 from tests.acceptance.portal_process import http_portal
 from tests.portal.commands import ROOT
+from tests.portal.kept_runs import kept_runs
 from tests.portal.peers import (
     DEADLINE_SECONDS,
     Opened,
@@ -33,8 +34,7 @@ from tests.portal.peers import (
     tool,
     write_manifest,
 )
-from tests.portal.runs.kept_runs import kept_runs
-from tests.portal.runs.rows import opened as tables_in
+from tests.portal.rows import opened as tables_in
 from tests.portal.runs.test_waiting import ASKS, answer_of, found, git
 from tests.upstreams.peers import http_peer
 

@@ -13,7 +13,7 @@ from portal.records.store.run_tables import RunTables
 from portal.runs.past import dump_outcome, load_outcome
 from sandbox_runtime.call_port import CallError, Outcome
 from tests.portal.peers import Peer, opened, states, structured, text
-from tests.portal.runs.rows import failing
+from tests.portal.rows import failing
 from tests.portal.runs.test_waiting import answer_of, approved, git, waiting
 
 pytestmark = pytest.mark.anyio

@@ -24,9 +24,9 @@ from portal.runs.decisions import fork_run
 from portal.runs.journal import Journal
 from portal.server.server import build_server
 from sandbox_runtime.result import RunError
+from tests.portal.kept_runs import kept_runs
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, structured, tool, write_manifest
-from tests.portal.runs.kept_runs import kept_runs
-from tests.portal.runs.rows import Write, failing, intercepted
+from tests.portal.rows import Write, failing, intercepted
 from tests.portal.runs.test_waiting import SOON, answer_of, approved, end_of, found, git, waiting
 
 pytestmark = pytest.mark.anyio

@@ -14,8 +14,8 @@ from portal.records.store.run_tables import RunTables
 from portal.runs.decisions import find_run
 from portal.runs.results import KeptResults
 from tests.portal.peers import opened
-from tests.portal.runs.rows import Tables, begun, store_of
-from tests.portal.runs.rows import opened as tables_in
+from tests.portal.rows import Tables, begun, store_of
+from tests.portal.rows import opened as tables_in
 from tests.portal.runs.test_kept_results import LONG
 from tests.portal.runs.test_waiting import SOON, approved, waiting
 

@@ -19,7 +19,7 @@ from portal.records.store.records import OPEN
 from portal.records.store.run_tables import RunTables
 from portal.runs.decisions import decide_call
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, raw, states, text, tool
-from tests.portal.runs.rows import opened as tables_in
+from tests.portal.rows import opened as tables_in
 from upstreams.upstream import Upstream
 
 pytestmark = pytest.mark.anyio

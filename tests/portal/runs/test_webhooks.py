@@ -23,8 +23,8 @@ from portal.records.store.run_tables import RunTables
 from portal.runs import webhooks
 from portal.runs.deliveries import note_states
 from portal.runs.webhooks import MAX_ATTEMPTS, network_of, retry_seconds, signature
+from tests.portal.kept_runs import KeptRuns, kept_runs
 from tests.portal.peers import DEADLINE_SECONDS, write_manifest
-from tests.portal.runs.kept_runs import KeptRuns, kept_runs
 from tests.upstreams.peers import closed_port, http_peer
 
 pytestmark = pytest.mark.anyio

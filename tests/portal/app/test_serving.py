@@ -1,0 +1,119 @@
+"""A portal over HTTP that is told to end answers first what is under way, and then ends what worked on it."""
+
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import anyio
+import pytest
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+from mcp_types import CallToolResult
+from structlog.testing import capture_logs
+
+from manifests.json_value import Json
+from manifests.loader import load_manifest
+from portal.app import reload, serving
+from tests.portal.app.test_manifest_changes import TEXT, hang_up, kept, write
+from tests.portal.peers import DEADLINE_SECONDS, write_manifest
+from tests.upstreams.peers import http_peer
+from tests.upstreams.raw_http_server import RawHttpServer
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def told_to_end_while_a_call_is_under_way(
+    folder: Path, up: RawHttpServer, **server: Json
+) -> AsyncIterator[list[CallToolResult]]:
+    """What its client is answered comes until the block is left; the portal ends within it."""
+    answers: list[CallToolResult] = []
+    urls: list[str] = []
+    is_told = anyio.Event()
+    up.hangs_on_calls = True
+
+    def hear(line: str) -> None:
+        if line.startswith("listening on "):
+            urls.append(line.removeprefix("listening on "))
+            is_told.set()
+
+    async def ask() -> None:
+        async with Client(urls[0], mode="legacy") as client:
+            await client.list_tools()  # what it would look up later
+            with suppress(MCPError):  # it is cut off
+                answers.append(await client.call_tool("execute_code", {"code": "await up.echo()\n'done'"}))
+            await anyio.sleep_forever()
+
+    async def serve(scope: anyio.CancelScope) -> None:
+        with scope:
+            await serving.serve_http(manifest, "127.0.0.1", 0, hear)
+        has_ended.set()
+
+    scope, has_ended = anyio.CancelScope(), anyio.Event()
+    with anyio.fail_after(DEADLINE_SECONDS):
+        async with http_peer(up.app) as peer, anyio.create_task_group() as tasks:
+            entry = {"url": f"http://127.0.0.1:{peer.port}/mcp"}
+            manifest = load_manifest(write_manifest(folder, {"up": entry}, server=server), {})
+            tasks.start_soon(serve, scope)
+            await is_told.wait()
+            tasks.start_soon(ask)
+            await up.is_hanging.wait()
+            scope.cancel()
+            with suppress(OSError):  # refused: it ends
+                while True:
+                    async with await anyio.connect_tcp("127.0.0.1", urlsplit(urls[0]).port or 0):
+                        await anyio.sleep(0.01)
+            yield answers
+            await has_ended.wait()
+            tasks.cancel_scope.cancel()
+
+
+async def test_script_that_ends_soon_is_answered(tmp_path: Path) -> None:
+    up = RawHttpServer()
+    # The stream that the client keeps open is not waited for.
+    async with told_to_end_while_a_call_is_under_way(tmp_path, up, drain_seconds=3600) as answers:
+        up.may_go_on.set()
+    (answer,) = answers
+    assert answer.structured_content is not None
+    assert (answer.structured_content["status"], answer.structured_content["result"]) == ("ok", "done")
+    assert up.sessions_ended == ["session-1"]
+
+
+async def test_call_that_does_not_is_cancelled_at_its_upstream(tmp_path: Path) -> None:
+    up = RawHttpServer()
+    async with told_to_end_while_a_call_is_under_way(tmp_path, up, drain_seconds=0.5):
+        pass
+    assert "notifications/cancelled" in up.notified
+    assert up.sessions_ended == ["session-1"]
+
+
+async def test_change_is_not_taken_while_the_portal_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though another portal of the manifest takes one, and then a second one."""
+    monkeypatch.setattr(reload, "POLL_SECONDS", 0.02)
+    path = tmp_path / "portal.yaml"
+    server = {"reload": "watch", "drain_seconds": 1}
+    with capture_logs() as events:
+        async with (
+            told_to_end_while_a_call_is_under_way(tmp_path, RawHttpServer(), **server),
+            kept(path) as other,
+        ):
+            for name in ("second", "third"):
+                write(path, TEXT % name)
+                await other.until(name)
+    assert not [each for each in events if each["event"].startswith("manifest_")]
+
+
+async def test_signal_to_reload_does_not_end_what_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reload, "_has_terminal", lambda: False)
+    up = RawHttpServer()
+    async with told_to_end_while_a_call_is_under_way(tmp_path, up, drain_seconds=3600) as answers:
+        assert signal.getsignal(signal.SIGHUP) != signal.SIG_DFL
+        hang_up()
+        up.may_go_on.set()
+    assert [each.is_error for each in answers] == [False]

@@ -1,0 +1,339 @@
+"""What an upstream asks of the person, the model and the roots of a client, and tells it of its progress."""
+
+import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import CreateMessageResult, ElicitResult, TextContent
+
+from manifests.json_value import Json
+from manifests.portal_manifest import HttpUpstream
+from tests.portal.chatty_server import SECRET
+from tests.portal.clients import (
+    CLIENTS,
+    UPSTREAMS,
+    Ear,
+    Person,
+    chatty_upstreams,
+    client_of,
+    ear_of,
+    served,
+)
+from tests.portal.peers import DEADLINE_SECONDS, states, write_manifest
+from upstreams.errors import UpstreamIncompleteError
+from upstreams.questions import ServerRequestRouter
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),
+]
+
+
+class Model:
+    """Says the same to everything; `before` may do something first."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+        self.before: Any = None
+
+    async def __call__(self, context: Any, params: Any) -> CreateMessageResult:
+        self.asked.append(params)
+        if self.before is not None:
+            await self.before()
+        return CreateMessageResult(role="assistant", model="m", content=TextContent(text="hello"))
+
+
+@dataclass
+class Met:
+    """A client of a portal over all upstreams, and who answers at it."""
+
+    ear: Ear
+    person: Person
+    model: Model
+
+    @property
+    def told(self) -> list[str]:
+        return [message or "" for _, _, message in self.ear.progress]
+
+    @property
+    def counted(self) -> list[str]:
+        """What upstreams said of their progress."""
+        return [message for message in self.told if ".count: " in message]
+
+
+@pytest.fixture(scope="module", params=CLIENTS, ids="-".join)
+async def opened(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Met]:
+    transport, mode = request.param
+    person, model = Person(), Model()
+    options = {"elicitation_callback": person, "sampling_callback": model}
+    folder, server = tmp_path_factory.mktemp("questions"), {"progress_seconds": 0.2}
+    async with (
+        chatty_upstreams(sampling={"max_tokens": 150}, roots=["file:///srv/data"]) as upstreams,
+        client_of(folder, upstreams, transport, mode, options, server=server) as ear,
+    ):
+        yield Met(ear, person, model)
+
+
+@pytest.fixture
+def met(opened: Met) -> Met:
+    opened.person.asked.clear()
+    opened.person.action = "accept"
+    opened.model.asked.clear()
+    return opened
+
+
+@pytest.mark.parametrize("upstream", UPSTREAMS)
+async def test_person_and_model_are_asked_and_told_who_asks(met: Met, upstream: str) -> None:
+    sample = f"{upstream}.sample(tokens=100, words='the token is {SECRET}')"
+    answer = await met.ear.run(
+        f"x = 1\n[await {upstream}.ask(), x, await {sample}, await {upstream}.roots()]"
+    )
+    assert answer["result"] == ["accept {'who': 'Ada'}", 1, "hello", ["file:///srv/data"]]
+    (person,), (model,) = met.person.asked, met.model.asked
+    assert person.message == f"{upstream} asks: Whom to greet?"
+    assert person.requested_schema["properties"] == {"who": {"type": "string"}}
+    assert (model.max_tokens, model.messages[0].content.text) == (100, "the token is [hidden]")
+    assert upstream in model.system_prompt
+
+
+@pytest.mark.parametrize("action", ["decline", "cancel"])
+async def test_a_no_reaches_the_upstream(met: Met, action: str) -> None:
+    met.person.action = action
+    calls = [f"await {upstream}.ask()" for upstream in UPSTREAMS]
+    assert (await met.ear.run(f"[{', '.join(calls)}]"))["result"] == [f"{action} None"] * 4
+
+
+@pytest.mark.parametrize("upstream", ["http_modern", "stdio_legacy"])
+@pytest.mark.parametrize(
+    "name", ["api_key", "user_pin", "accessToken", "\\uff50\\uff41\\uff53\\uff53\\uff57\\uff4f\\uff52\\uff44"]
+)
+async def test_nobody_is_asked_for_what_is_named_like_a_secret(met: Met, upstream: str, name: str) -> None:
+    answer = await met.ear.run(f"await {upstream}.ask(field='{name}')")
+    assert answer["error"]["code"] == "elicitation_refused"
+    assert met.person.asked == []
+    # An older upstream hears of it and says how the call ended; a newer one is left in the middle of the call.
+    state = "failed" if upstream.endswith("legacy") else "unknown"
+    assert states(answer) == [(f"{upstream}.ask", state)]
+
+
+PAGES = {
+    "https://Login.Example:8443/x?a=%20#b": "login.example",
+    "http://127.0.0.1:8000/": "127.0.0.1",
+    "http://[::1]:8000/": "::1",
+    "https://xn--gthub-n4a.example/": "xn--gthub-n4a.example",
+    "http://login.example/": None,
+    "https://safe.example@evil.example/": None,
+    "javascript:alert(1)": None,
+    "https://": None,
+    "https://x.example/\u202e": None,
+    "https://x.example/" + "x" * 2_000: None,
+    "https://evil.example\\.github.com/login": None,
+    "https://login.example%2eevil.example/": None,
+    "https://evil.example;github.com/": None,
+    "https://github.com:443 .evil.example/": None,
+    "https://github.com:99999/": None,
+    "https://a<b>.example/": None,
+    "https://x.example/a\\b": None,
+}
+"""Pages that an upstream wants opened, and the host that the person is told; None if nobody is asked."""
+
+
+async def test_the_host_that_is_told_is_the_one_that_is_opened_and_no_other_page_is(met: Met) -> None:
+    for url, host in PAGES.items():
+        met.person.asked.clear()
+        answer = await met.ear.run(f"await http_modern.open_page(url={url!r})")
+        if host is None:
+            assert (answer["error"]["code"], met.person.asked) == ("elicitation_refused", []), url
+        else:
+            assert answer["result"] == "accept", url
+            assert f" page of {host}: " in met.person.asked[0].message
+
+
+async def test_secrets_of_the_portal_stay_behind(met: Met) -> None:
+    await met.ear.run(f"await stdio_modern.ask(words='Is it {SECRET}? \\ud800')")
+    assert SECRET not in met.person.asked[0].message
+    words = f"\\n{SECRET}\\x1b[31m" + "x" * 1000
+    await met.ear.run(f"await stdio_modern.count(to=1, words='{words}')")
+    (message,) = met.counted
+    assert message.startswith("stdio_modern.count: 1 of 1: step 1 [hidden] [31mxxx")
+    assert len(message) <= 200
+
+
+async def test_a_question_ends_with_the_time_of_its_call(tmp_path: Path) -> None:
+    async def never(context: Any, params: Any) -> ElicitResult:
+        await anyio.sleep_forever()
+        return ElicitResult(action="cancel")
+
+    options = {"elicitation_callback": never}
+    async with (
+        chatty_upstreams(call_seconds=0.5) as upstreams,
+        client_of(tmp_path, upstreams, "http", "legacy", options) as ear,
+    ):
+        calls = ", ".join(f"{upstream}.ask()" for upstream in UPSTREAMS)
+        answer = await ear.run(f"[e.code for e in await asyncio.gather({calls}, return_exceptions=True)]")
+        assert answer["result"] == ["question_unanswered"] * 4
+
+
+@pytest.mark.parametrize(
+    "requests",
+    [
+        [],
+        {"a": None},
+        {"a": {"method": 7}},
+        {"a": {"method": "elicitation/create", "params": [1]}},
+        {"a": {"method": "tools/call", "params": {"name": "wipe"}}},
+        {str(number): {"method": "elicitation/create", "params": {}} for number in range(11)},
+    ],
+)
+async def test_what_asks_in_no_sensible_way_ends_its_call(requests: Json) -> None:
+    router = ServerRequestRouter(HttpUpstream(url="http://x"))
+
+    async def ask(answers: dict[str, Json]) -> dict[str, Json]:
+        return {"resultType": "input_required", "inputRequests": requests, "requestState": "s"}
+
+    async def end(answers: dict[str, Json]) -> dict[str, Json]:
+        return {"content": []}
+
+    with router.track(None) as call:
+        with anyio.fail_after(DEADLINE_SECONDS), pytest.raises(UpstreamIncompleteError):
+            await router.rounds(ask, call)
+        assert await router.rounds(end, call) == {"content": []}
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_what_the_manifest_or_the_client_does_not_permit_is_not_asked(
+    tmp_path: Path, mode: str
+) -> None:
+    person, model = Person(), Model()
+    options = {"elicitation_callback": person, "sampling_callback": model}
+
+    async def codes(ear: Ear, tool: str) -> set[str]:
+        calls = ", ".join(f"{name}.{tool}()" for name in UPSTREAMS)
+        answer = await ear.run(f"[e.code for e in await asyncio.gather({calls}, return_exceptions=True)]")
+        return set(answer["result"])
+
+    async with chatty_upstreams(elicitation=False) as upstreams:
+        async with client_of(tmp_path, upstreams, "http", mode, options) as ear:
+            for tool in ("ask", "sample", "roots"):
+                assert await codes(ear, tool)
+        assert (person.asked, model.asked) == ([], [])
+        able = {name: {**each, "elicitation": True, "sampling": {}} for name, each in upstreams.items()}
+        async with client_of(tmp_path, able, "http", mode) as ear:
+            assert await codes(ear, "ask") == {"elicitation_unsupported"}
+            assert await codes(ear, "sample") == {"sampling_unsupported"}
+
+
+@pytest.mark.parametrize("upstream", UPSTREAMS)
+async def test_no_more_tokens_are_sampled_than_the_manifest_says(met: Met, upstream: str) -> None:
+    answer = await met.ear.run(f"for _ in range(3):\n    await {upstream}.sample(tokens=100)")
+    assert answer["error"]["code"] == "sampling_refused"
+    assert [asked.max_tokens for asked in met.model.asked] == [100, 50]
+
+
+@pytest.mark.parametrize("upstream", UPSTREAMS)
+async def test_samples_within_samples_are_refused(met: Met, upstream: str) -> None:
+    inner: list[dict[str, Json]] = []
+
+    async def run_a_script() -> None:
+        met.model.before = None
+        result = await met.ear.client.call_tool("execute_code", {"code": f"await {upstream}.sample()"})
+        inner.append(result.structured_content)
+
+    met.model.before = run_a_script
+    assert (await met.ear.run(f"await {upstream}.sample()"))["result"] == "hello"
+    # On a connection that is shared by callers whom nobody knows, it is not even clear whose model to ask.
+    assert [each["error"]["code"] in ("sampling_refused", "question_refused") for each in inner] == [True]
+    assert len(met.model.asked) == 1
+    assert (await met.ear.run(f"await {upstream}.sample()"))["result"] == "hello"
+
+
+@pytest.mark.parametrize("upstream", UPSTREAMS)
+async def test_progress_of_an_upstream_reaches_the_client(met: Met, upstream: str) -> None:
+    assert (await met.ear.run(f"await {upstream}.count(to=3)"))["result"] == "counted"
+    assert met.counted == [f"{upstream}.count: {number} of 3: step {number}" for number in (1, 2, 3)]
+
+
+async def test_some_messages_come_at_once_and_of_many_more_few(met: Met) -> None:
+    assert (await met.ear.run("await http_modern.count(to=1000)"))["result"] == "counted"
+    # The portal's own messages count too.
+    assert met.counted[:15] == [f"http_modern.count: {n} of 1,000: step {n}" for n in range(1, 16)]
+    assert len(met.counted) < 200
+
+
+async def test_numbers_of_progress_grow_whoever_made_it(met: Met) -> None:
+    calls = ", ".join(f"{upstream}.count(to=4)" for upstream in UPSTREAMS)
+    await met.ear.run(f"await asyncio.gather({calls})")
+    numbers = [number for number, _, _ in met.ear.progress]
+    assert len(numbers) >= 16
+    assert all(one < next_one for one, next_one in itertools.pairwise(numbers))
+
+
+@pytest.mark.parametrize("upstream", UPSTREAMS)
+async def test_waiting_is_told_and_a_cancelled_request_cancels_the_call(met: Met, upstream: str) -> None:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(met.ear.run, f"await {upstream}.hang()")
+        await met.ear.until(lambda: met.told.count(f"waiting for 1 call: {upstream}.hang") >= 2)
+        tasks.cancel_scope.cancel()
+    with anyio.fail_after(DEADLINE_SECONDS):
+        assert (await met.ear.run(f"await {upstream}.cancelled()"))["result"] == "cancelled"
+
+
+async def test_question_that_may_be_about_anothers_call_is_refused(tmp_path: Path) -> None:
+    """Nothing says which call it is about."""
+    person = Person()
+    options = {"elicitation_callback": person}
+    async with (
+        chatty_upstreams() as upstreams,
+        client_of(tmp_path, upstreams, "http", "legacy", options) as one,
+        ear_of(one.client.server, "legacy", options) as other,
+    ):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: other.run("await http_legacy.hang()"))
+            await one.run("while not await http_legacy.hangs():\n    await asyncio.sleep(0.01)")
+            assert (await one.run("await http_legacy.ask()"))["status"] == "error"
+            assert person.asked == []
+            assert (await one.run("await http_modern.ask()"))["status"] == "ok"
+            tasks.cancel_scope.cancel()
+        await one.run("await http_legacy.cancelled()")
+        assert (await one.run("await http_legacy.ask()"))["status"] == "ok"
+
+
+@asynccontextmanager
+async def bearer(url: str, person: Person) -> AsyncIterator[Ear]:
+    """A client with the one token of the portal."""
+    headers = {"Authorization": "Bearer team-token"}
+    options = {"elicitation_callback": person}
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=DEADLINE_SECONDS) as http,
+        ear_of(streamable_http_client(url, http_client=http), "auto", options) as ear,
+    ):
+        yield ear
+
+
+async def test_clients_with_one_token_are_not_asked_for_each_other(tmp_path: Path) -> None:
+    one_person, other_person = Person(), Person()
+    async with chatty_upstreams() as upstreams:
+        manifest = write_manifest(tmp_path, upstreams, server={"tokens": [{"token": "team-token"}]})
+        async with (
+            served(manifest) as url,
+            bearer(url, one_person) as one,
+            bearer(url, other_person) as other,
+        ):
+            alone = await one.run("await http_legacy.ask()")
+            assert alone["result"] == "accept {'who': 'Ada'}"
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(lambda: other.run("await http_legacy.hang()"))
+                asking = "await asyncio.gather(http_legacy.ask(beside=True), return_exceptions=True)"
+                answer = await one.run(asking)
+                tasks.cancel_scope.cancel()
+    assert answer["calls"][0]["error"]["code"] == "question_refused"
+    assert (len(one_person.asked), other_person.asked) == (1, [])

@@ -1,0 +1,89 @@
+"""Scripts for the tools of real servers, as recorded; the recordings are kept beside the repository.
+
+Each of `recorded_scripts/right.txt` ran right through a portal that checked nothing, over stand-ins for those servers,
+and each of `wrong.txt` failed. A line `%%` stands between two scripts, `----` between two runs of one session.
+"""
+
+import gzip
+import json
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from manifests.json_value import Json
+from portal.catalog.check.checker import Checker, Diagnostic, open_checker
+from portal.library.library import Library, LibrarySource
+from tests.portal.catalog.check.small_library import prepared, snapshot, stubs
+from upstreams.tools import RecordedTool
+
+RECORDED = Path(__file__).parents[5] / "shared" / "data" / "registries.jsonl.gz"
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(not RECORDED.exists(), reason="the recordings are kept beside the repository"),
+]
+
+SERVERS = {
+    "live-mcp_atlassian": "jira",
+    "live-mcp_server_time": "clock",
+    "live-modelcontextprotocol_server-filesystem": "files",
+    "live-modelcontextprotocol_server-memory": "memory",
+    "mcpm-github": "github",
+    "mcpm-slack": "slack",
+    "smithery-cf_0003.smithery_notion": "notion",
+}
+SCRIPTS = Path(__file__).parent / "recorded_scripts"
+
+
+def scripts(name: str) -> list[str]:
+    return (SCRIPTS / name).read_text("utf-8").removesuffix("\n").split("\n%%\n")
+
+
+def sources() -> Iterator[LibrarySource]:
+    with gzip.open(RECORDED, "rt") as lines:
+        for row in map(json.loads, lines):
+            if row["server"] in SERVERS:
+                tools = [recorded_tool(each) for each in row["tools"]]
+                yield LibrarySource(row["server"], SERVERS[row["server"]], row["description"], tools)
+
+
+def recorded_tool(raw: dict[str, Json]) -> RecordedTool:
+    return RecordedTool(
+        name=raw["name"],
+        description=raw.get("description") or "",
+        input_schema=raw["inputSchema"],
+        output_schema=raw.get("outputSchema"),
+        annotations=raw.get("annotations") or {},
+        title=raw.get("title"),
+    )
+
+
+@pytest.fixture(scope="module")
+def library() -> Library:
+    return Library.compile([*sources()])
+
+
+@pytest.fixture(scope="module")
+async def checker(library: Library, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Checker]:
+    folder = tmp_path_factory.mktemp("stubs")
+    changed = stubs(folder, library)
+    async with open_checker(folder) as opened:
+        await opened.update(library, changed)
+        yield opened
+
+
+async def refusals(checker: Checker, library: Library, text: str) -> Sequence[Diagnostic]:
+    """What refuses the last run of a session."""
+    *before, last = text.split("\n----\n")
+    found = await checker.check(prepared(last, library, *before), snapshot(library))
+    return [each for each in found if each.refuses]
+
+
+async def test_none_that_ran_right_is_refused(checker: Checker, library: Library) -> None:
+    refused = {text: await refusals(checker, library, text) for text in scripts("right.txt")}
+    assert {text: found for text, found in refused.items() if found} == {}
+
+
+async def test_each_that_failed_is_refused(checker: Checker, library: Library) -> None:
+    assert [text for text in scripts("wrong.txt") if not await refusals(checker, library, text)] == []

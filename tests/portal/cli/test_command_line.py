@@ -1,0 +1,244 @@
+"""The commands as a person or a script uses them: results on stdout, all else on stderr, and an exit status."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from manifests.json_value import Json
+from tests.portal.app.test_signed_in_streams import HELLO
+from tests.portal.commands import COMMAND, COMMAND_SECONDS, Done, PortalCommand, finished, started
+from tests.portal.peers import raw, raw_tools, write_manifest
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with portal.yaml, which every command finds by itself."""
+    folder = tmp_path_factory.mktemp("command_line")
+    tools: list[Json] = [
+        *raw_tools("echo"),
+        {"name": "error", "inputSchema": {"type": "object"}, "description": "Fail as told."},
+    ]
+    write_manifest(folder, {"store": raw(tools=tools)})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("bare")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "nonsense",
+        "run x.py --timeout 0",
+        "run x.py --timeout soon",
+        "search x --limit 0",
+        "serve --http 127.0.0.1:99999",
+        "check --log-level loud",
+        "check --config missing.yaml",
+        "check --config .",
+    ],
+)
+def test_what_makes_no_sense_exits_with_2_and_says_why(
+    portal: PortalCommand, bare: Path, arguments: str
+) -> None:
+    done = portal(*arguments.split(), cwd=bare)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "error:" in done.stderr
+
+
+def test_no_command_prints_the_help(portal: PortalCommand, bare: Path) -> None:
+    done = portal(cwd=bare)
+    assert done.returncode == 0
+    assert "serve MCP over stdio" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"), [("serch x", "search"), ("runs shw x", "show"), ("check --log-level inf", "info")]
+)
+def test_mistyped_word_names_the_one_that_was_meant(
+    portal: PortalCommand, bare: Path, words: str, meant: str
+) -> None:
+    assert f"did you mean {meant}?" in portal(*words.split(), cwd=bare).stderr
+
+
+def test_help_needs_no_library() -> None:
+    slow = "{'anyio', 'mcp', 'pydantic', 'rich', 'structlog', 'yaml'}"
+    code = f"import sys, portal.cli.parser as p; p.argument_parser().format_help(); print({slow} & {{*sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+def test_completion_knows_commands_and_files(portal: PortalCommand, bare: Path) -> None:
+    script = bare / "complete"
+    script.write_text(portal("completion", "bash", cwd=bare).stdout)
+    (bare / "REPORT.py").touch()
+
+    def completed(*words: str) -> str:
+        typed = f"COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}"
+        called = f"_shtab_mcp_code_portal {words[0]} {words[-1]} {words[-2]}"
+        code = f"source ./complete; {typed}; {called}; echo ${{COMPREPLY[@]}}"
+        return subprocess.run(
+            ["bash", "-c", code], capture_output=True, text=True, check=True, cwd=bare
+        ).stdout
+
+    assert completed("mcp-code-portal", "runs", "ap") == "approve\n"
+    assert completed("mcp-code-portal", "run", "REP") == "REPORT.py\n"
+
+
+def test_run_tells_what_the_script_emitted(portal: PortalCommand, bare: Path) -> None:
+    block = {"type": "image", "data": "aGkh", "mimeType": "image/png"}
+    script = f"portal.emit({block!r})\n"
+    assert "image/png" in portal("run", "-", cwd=bare, stdin=script).stderr
+    script += f"portal.emit([{{'type': 'video'}}, {{**{block!r}, 'data': 'aG\\nkh'}}])\n"
+    answer = json.loads(portal("run", "-", "--json", cwd=bare, stdin=script).stdout)
+    assert answer["emitted"] == [block, block]
+    assert any("'video'" in notice for notice in answer["notices"])
+
+
+def test_stubs_leave_files_of_others_alone(portal: PortalCommand, folder: Path, tmp_path: Path) -> None:
+    own = tmp_path / "store.pyi"
+    own.write_text("mine = 1\n")
+    for out in (tmp_path, own):
+        done = portal("stubs", "--out", str(out), cwd=folder)
+        assert done.returncode == 1 and "store.pyi" in done.stderr
+    assert own.read_text() == "mine = 1\n"
+
+
+def test_check_starts_upstreams_that_wait_for_their_first_call(portal: PortalCommand, tmp_path: Path) -> None:
+    resting, broken = {**raw(), "start": "lazy"}, {**raw(exits_with=3), "start": "lazy"}
+    write_manifest(tmp_path, {"resting": resting, "broken": broken})
+    told = json.loads(portal("check", "--json", cwd=tmp_path).stdout)
+    assert {row["name"]: row["status"] for row in told["upstreams"]} == {"resting": "ready", "broken": "down"}
+
+
+def test_the_schema_is_printed_even_when_the_manifest_is_broken(
+    portal: PortalCommand, tmp_path: Path
+) -> None:
+    (tmp_path / "portal.yaml").write_text("upstream: {}\n")
+    done = portal("schema", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "upstreams" in json.loads(done.stdout)["properties"]
+
+
+def test_a_reader_that_goes_away_ends_a_command_quietly(folder: Path) -> None:
+    (folder / "script.py").write_text("print('said')\n(await store.echo(n=41))['n'] + 1\n")
+    process = started("run", "script.py", cwd=folder)
+    assert process.stdout
+    process.stdout.close()
+    process.stdout = None
+    _, told = process.communicate(timeout=COMMAND_SECONDS)
+    assert process.returncode in (0, 1)
+    assert "Traceback" not in told and "BrokenPipe" not in told
+
+
+def test_serving_on_a_port_that_is_taken_is_told(portal: PortalCommand, bare: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = portal("serve", "--http", f"127.0.0.1:{taken.getsockname()[1]}", cwd=bare)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert str(taken) not in done.stderr
+    assert "cannot listen" in done.stderr
+
+
+def test_serving_ends_with_stdin_and_stdout_is_the_protocols(folder: Path) -> None:
+    stdin = f"nonsense\n{json.dumps(HELLO)}\n"
+    done = finished("serve", "--log-level", "debug", cwd=folder, stdin=stdin)
+    assert done.returncode == 0
+    messages = [json.loads(line) for line in done.stdout.splitlines()]
+    (answer,) = [message for message in messages if message.get("id") == 1]
+    assert answer["result"]["serverInfo"]["name"] == "mcp-code-portal"
+
+
+def redirected(arguments: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
+    """A command that a shell starts, with redirections among its arguments."""
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    return in_shell(f'exec "$@" {arguments}', cwd, env=buffered)
+
+
+def in_shell(
+    line: str, cwd: Path, *arguments: str, env: Mapping[str, str] = os.environ
+) -> "subprocess.CompletedProcess[str]":
+    """What a shell makes of the command and these arguments."""
+    return subprocess.run(
+        ["sh", "-c", line, "sh", *COMMAND, *arguments],
+        cwd=cwd,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_SECONDS,
+    )
+
+
+@pytest.mark.parametrize("arguments", ["serve <&-", "serve >&-"])
+def test_closed_stream_ends_no_command(tmp_path: Path, arguments: str) -> None:
+    done = redirected(arguments, tmp_path)
+    assert done.returncode == 0 and "Traceback" not in done.stderr
+
+
+def test_upstream_is_called_and_told_though_stdin_and_stdout_are_closed(tmp_path: Path) -> None:
+    write_manifest(tmp_path, {"up": raw(tools=raw_tools("echo"))})
+    (tmp_path / "script.py").write_text("await up.echo()")
+    done = redirected("run script.py <&- >&-", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "up.echo" in done.stderr
+
+
+def test_output_that_cannot_be_written_is_one_readable_error(tmp_path: Path) -> None:
+    done = redirected("schema >/dev/full", tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.count("error: ") == 1
+    assert "Exception" not in done.stderr and "Traceback" not in done.stderr
+
+
+FEW, MANY = 40, 4096
+
+
+def test_portal_has_room_for_many_servers_where_a_process_begins_with_few_files(tmp_path: Path) -> None:
+    entry = raw(tools=raw_tools("echo"))
+    telling = f'ulimit -Sn > {tmp_path}/told; ulimit -Hn >> {tmp_path}/told; exec "$@"'
+    tells: Json = {"command": "sh", "args": ["-c", telling, "sh", entry["command"], *entry["args"]]}
+    write_manifest(tmp_path, {**{f"up{number}": entry for number in range(10)}, "tells": tells})
+    done = in_shell(f'ulimit -Sn {FEW} && ulimit -Hn {MANY} && exec "$@"', tmp_path, "check")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "told").read_text().split() == [str(FEW), str(MANY)], "a child has as few as before"
+
+
+@pytest.fixture
+def go(tmp_path: Path) -> Path:
+    """What the upstream `slow` waits for. It is given no time that the portal could wait for it."""
+    os.mkfifo(go := tmp_path / "go")
+    write_manifest(tmp_path, {"slow": raw(waits_for=str(go)), "store": raw()}, server={"start_seconds": 0.01})
+    return go
+
+
+def done_when_told(go: Path, *arguments: str) -> Done:
+    """A command that goes on when it has said what it waits for."""
+    process = started(*arguments, cwd=go.parent)
+    try:
+        assert process.stderr
+        assert "waiting for slow (up to 60 s)\n" in process.stderr, "it did not wait"
+        go.write_text("go")
+        stdout, stderr = process.communicate(timeout=COMMAND_SECONDS)
+    finally:
+        process.kill()
+    return Done(process.returncode, stdout, stderr)
+
+
+@pytest.mark.parametrize(
+    "reaching", ["(await mcp__slow__echo(n=1))['n']", "len((await portal.search('slow.echo'))['functions'])"]
+)
+def test_run_waits_for_what_its_script_may_reach(portal: PortalCommand, go: Path, reaching: str) -> None:
+    script = go.parent / "script.py"
+    script.write_text(reaching)
+    assert done_when_told(go, "run", "script.py").stdout == "1\n"
+    script.write_text("(await store.echo(n=2))['n']")
+    done = portal("run", "script.py", cwd=go.parent)
+    assert (done.stdout, "slow" in done.stderr) == ("2\n", False)

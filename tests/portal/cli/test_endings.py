@@ -1,0 +1,104 @@
+"""Ctrl-C and SIGTERM end every command in order and soon, and leave no process behind. Linux: looks at /proc."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.acceptance.process_tree import ProcessTree
+from tests.portal.app.test_signed_in_streams import HELLO
+from tests.portal.commands import COMMAND_SECONDS, started
+from tests.portal.peers import raw, raw_tools, write_manifest
+
+
+@contextmanager
+def running(*arguments: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
+    """A command that is to end within the block, and to leave no file. Its state is in memory: a disk may be slow."""
+    temporary = cwd / "temporary"
+    temporary.mkdir()
+    with TemporaryDirectory(dir="/dev/shm") as state:
+        process = started(*arguments, cwd=cwd, env={"TMPDIR": str(temporary), "XDG_STATE_HOME": state})
+        try:
+            yield process
+            assert list(temporary.iterdir()) == []
+        finally:
+            process.kill()
+            process.communicate()
+
+
+def ended_by(process: subprocess.Popen[str], sent: signal.Signals) -> int:
+    """The exit status after the signal; nothing below the process is left."""
+    tree = tree_below(process.pid)
+    try:
+        process.send_signal(sent)
+        status = process.wait(COMMAND_SECONDS)
+        assert tree.survivors() == []
+    finally:
+        tree.close()
+    return status
+
+
+def tree_below(pid: int) -> ProcessTree:
+    while True:
+        try:
+            return ProcessTree(pid)
+        except (ProcessLookupError, FileNotFoundError):  # one of them ended while they were looked at
+            continue
+
+
+def wait_for_writer(fifo: Path) -> None:
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert select.select([reader], [], [], COMMAND_SECONDS)[0], "the script did not begin"
+    finally:
+        os.close(reader)
+
+
+@pytest.mark.parametrize(("sent", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_script_tells_what_calls_in_flight_may_have_done(
+    tmp_path: Path, sent: signal.Signals, status: int
+) -> None:
+    limits, as_json = {"limits": {"parallel_calls": 2}}, sent == signal.SIGINT
+    write_manifest(tmp_path, {"raw": raw(tools=raw_tools("echo", "hang"))}, capabilities=limits)
+    os.mkfifo(fifo := tmp_path / "fifo")
+    calls = f"raw.echo(), raw.hang(), raw.hang(acts_on={str(fifo)!r}), raw.echo()"
+    (tmp_path / "script.py").write_text(f"import asyncio\nawait asyncio.gather({calls})")
+    with running("run", "script.py", *(["--json"] if as_json else []), cwd=tmp_path) as process:
+        wait_for_writer(fifo)
+        assert ended_by(process, sent) == status
+        out, err = process.communicate()
+        assert "cut off" not in err and "Traceback" not in err
+    if as_json:
+        answer = json.loads(out)
+        assert (answer["status"], answer["error"]["code"]) == ("error", "cancelled")
+        states = [row["state"] for row in answer["calls"]]
+    else:
+        rows = [line.split() for line in err.splitlines()]
+        states = [row[1] for row in rows if row and row[0].isdigit()]
+    assert states == ["done", "unknown", "unknown", "not_started"]
+
+
+def test_a_server_that_is_still_starting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "portal.yaml").write_text("upstreams: {}\nserver: {token: '${command:cat fifo}'}")
+    with running("serve", cwd=tmp_path) as process, (tmp_path / "fifo").open("wb"):  # opened once it is read
+        assert ended_by(process, signal.SIGTERM) == 143
+
+
+@pytest.mark.parametrize(("sent", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_server_on_stdio_whose_client_stays(tmp_path: Path, sent: signal.Signals, status: int) -> None:
+    write_manifest(tmp_path, {"raw": raw()})
+    with running("serve", cwd=tmp_path) as process:
+        assert process.stdin and process.stdout and process.stderr
+        process.stdin.write(json.dumps(HELLO) + "\n")
+        process.stdin.flush()
+        assert "mcp-code-portal" in process.stdout.readline()
+        assert any("upstream_connected" in line for line in process.stderr)
+        assert ended_by(process, sent) == status

@@ -1,1 +1,0 @@
-"""Results that declare nothing, and what is learnt of them."""

@@ -1,0 +1,70 @@
+"""A portal that is killed, or whose log has no room any more, leaves a log that is true: what was done is in it, and
+what could not be written down and may change anything was not done.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from manifests.json_value import Json
+from portal.records.audit.chain import StderrSink, linked, verify
+from tests.portal.cli.test_endings import wait_for_writer
+from tests.portal.commands import PortalCommand, started
+from tests.portal.peers import raw, raw_tools, write_manifest
+
+
+def events(path: Path, event: str) -> list[dict[str, Json]]:
+    lines = [line for line in path.read_text().splitlines() if line.startswith('{"audit"')]
+    return [each for each in map(json.loads, lines) if each["event"] == event]
+
+
+def test_log_of_a_portal_that_was_killed_is_whole_and_goes_on(portal: PortalCommand, tmp_path: Path) -> None:
+    os.mkfifo(fifo := tmp_path / "fifo")
+    write_manifest(tmp_path, {"up": raw(tools=raw_tools("echo", "hang"))}, audit={"to": "audit.jsonl"})
+    (tmp_path / "script.py").write_text(f"await up.echo()\nawait up.hang(acts_on={str(fifo)!r})")
+    process = started("run", "script.py", cwd=tmp_path)
+    try:
+        wait_for_writer(fifo)
+    finally:
+        process.kill()
+        process.communicate()
+    log = tmp_path / "audit.jsonl"
+    report = verify([log])
+    assert (report.problems, len(events(log, "call_decided")), len(events(log, "call_ended"))) == ([], 2, 1)
+    assert events(log, "run_ended") == []
+    with log.open("ab") as file:  # as if it was killed while it wrote
+        file.write(linked(report.head, {"event": "e"})[0][:50])
+    assert portal("audit", "verify", "audit.jsonl", cwd=tmp_path).returncode == 1
+    (tmp_path / "script.py").write_text("await up.echo()")
+    assert portal("run", "script.py", cwd=tmp_path).returncode == 0
+    assert portal("audit", "verify", "audit.jsonl", cwd=tmp_path).returncode == 0
+    after = verify([log], known=report.head)
+    assert (after.head.seq, after.problems) == (report.head.seq + 6, [])
+
+
+def test_stderr_that_nobody_reads_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    sink, (reading, writing) = StderrSink(), os.pipe()
+    with os.fdopen(reading, "rb") as reader, os.fdopen(writing, "w") as writer:
+        monkeypatch.setattr(sys, "stderr", writer)
+        with pytest.raises(OSError):
+            for _ in range(1_000):
+                sink.append({"event": "x" * 5_000})
+        os.set_blocking(reading, False)
+        assert len(reader.read()) > 5_000
+        sink.append({"event": "read again"})
+        assert b"read again" in reader.read()
+        monkeypatch.undo()
+
+
+def test_log_that_would_go_nowhere_keeps_the_portal_from_starting(tmp_path: Path) -> None:
+    write_manifest(tmp_path, {}, audit={"to": "stderr"})
+    (tmp_path / "script.py").write_text("print('ran')")
+    shell = ["sh", "-c", 'exec "$@" 2>&-', "sh", sys.executable, "-m", "portal", "run", "script.py"]
+    done = subprocess.run(
+        shell, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (1, "")

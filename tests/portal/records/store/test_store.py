@@ -1,0 +1,393 @@
+"""What both stores do: fence writes, leave runs to others, take the first decision, keep things for their owners."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+import anyio
+import pytest
+
+from portal.base.caller import LOCAL
+from portal.base.requests import ExecuteCode
+from portal.identity.approvers import Approvers, Decider
+from portal.library.observed import Observations, Observed, shape_of
+from portal.records.store.records import CallRow, FencedError, RunRow
+from portal.records.store.run_tables import RunTables
+from portal.records.store.tables import DAY_SECONDS, UNSOURCED
+from portal.runs.decisions import RunsError, cancel_run, decide_call
+from portal.runs.past import HEAD, RunHead, new_row, new_run_id
+from portal.runs.shapes import SharedShapes
+from portal.runs.workspaces import SharedWorkspace
+from tests.portal.rows import Tables, alive, asked, begun, kinds, living, store_of, together
+
+
+@pytest.fixture
+def file(tables: Tables) -> RunTables:
+    return tables()
+
+
+@pytest.fixture
+def run(file: RunTables) -> RunRow:
+    """A run that has begun."""
+    return begun(file)
+
+
+def due(file: RunTables, *profiles: str | None) -> list[str]:
+    return [*file.due(time.time(), profiles or [None], 10)]
+
+
+def decide(
+    file: RunTables, run: str, seq: int | None = 1, by: str = "ann", *, is_approved: bool = True
+) -> str:
+    """The code of the error; "" if it counts."""
+    try:
+        with file.transaction():
+            decide_call(file, run, seq, Decider(by), Approvers(), is_approved=is_approved)
+    except RunsError as error:
+        return error.code
+    return ""
+
+
+def waits(file: RunTables, run: RunRow, *calls: CallRow) -> None:
+    with file.transaction():
+        file.advance(run.id, run.epoch, calls=calls or [CallRow(run.id, 1, "ask", "git.merge", "waiting")])
+
+
+def parks(file: RunTables, run: str, epoch: int = 1, waiting: Sequence[int] = (1,)) -> None:
+    with file.transaction():
+        file.park(run, epoch, waiting)
+
+
+# Who holds a run
+
+
+def test_a_portal_that_lost_its_run_to_another_writes_nothing_more(file: RunTables, run: RunRow) -> None:
+    with file.transaction():
+        taken = file.claim(run.id)
+    assert taken.row.epoch == run.epoch + 1
+    for write in (
+        lambda: file.advance(run.id, run.epoch, chunk=b"late"),
+        lambda: file.park(run.id, run.epoch, []),
+        lambda: file.finish(run.id, "ok", b"{}", run.epoch),
+    ):
+        with pytest.raises(FencedError), file.transaction():
+            write()
+    found = file.load(run.id)
+    assert (found.row.state, found.chunks, found.answer) == ("running", (), None)
+
+
+def test_a_run_belongs_to_its_portal_while_that_lives_and_then_to_the_first(tables: Tables) -> None:
+    with living(tables) as second, living(tables) as third:
+        with living(tables) as first:
+            run = begun(first)
+            assert not first.left([None]) and not second.left([None])
+            with pytest.raises(FencedError), second.transaction():
+                second.claim(run.id)
+        assert [*alive(second).left([None])] == [*alive(third).left([None])] == [run.id]
+        with second.transaction():
+            second.claim(run.id)
+        with pytest.raises(FencedError), third.transaction():
+            third.claim(run.id)
+        with pytest.raises(FencedError), alive(first).transaction():
+            first.advance(run.id, run.epoch, chunk=b"late")
+
+
+def test_a_portal_that_ends_leaves_its_runs_at_once(tables: Tables) -> None:
+    with living(tables) as first, living(tables) as second:
+        run = begun(first)
+        with first.transaction():
+            first.leave()
+        assert [*second.left([None])] == [run.id]
+
+
+def test_a_run_is_taken_up_by_portals_that_serve_its_profile(tables: Tables) -> None:
+    with living(tables) as other:
+        with living(tables) as file:
+            due_run, left_run = (begun(file, profile="dev") for _ in range(2))
+            asked(file, due_run)
+            decide(file, due_run.id)
+        alive(other)
+        assert due(other, "ops") == due(other, None) == [*other.left(["ops", None])] == []
+        assert (due(other, "ops", "dev"), [*other.left(["dev"])]) == ([due_run.id], [left_run.id])
+
+
+def test_of_portals_that_wake_a_run_at_the_same_moment_one_gets_it(tables: Tables) -> None:
+    def is_claimed(file: RunTables, run: str) -> bool:
+        try:
+            with file.transaction():
+                file.claim(run)
+        except FencedError:
+            return False
+        return True
+
+    with ExitStack() as stack:
+        portals = [stack.enter_context(living(tables)) for _ in range(4)]
+        for _ in range(20):
+            run = begun(portals[0])
+            asked(portals[0], run)
+            decide(portals[0], run.id)
+            assert together(*(partial(is_claimed, file, run.id) for file in portals)).count(True) == 1
+
+
+def test_what_a_run_did_is_read_back_as_it_was_written(tables: Tables) -> None:
+    file = tables(key="k" * 16)
+    run = begun(file, "print('ö')")
+    call = CallRow(run.id, 1, "call", "git.push", "intended", "digest", "hash")
+    with file.transaction(is_lasting=True):
+        file.advance(run.id, run.epoch, chunk=b"one", calls=[call])
+    with file.transaction():
+        file.advance(run.id, run.epoch, chunk=b"two", n=2, outcomes=[(1, b'{"state": "done"}')])
+    again = tables(key="k" * 16).load(run.id)
+    assert (again.chunks, again.row.title) == ((b"one", b"two"), "print('ö')")
+    assert [(each.state, each.outcome) for each in again.calls] == [("done", b'{"state": "done"}')]
+
+
+# Decisions
+
+
+@pytest.mark.parametrize("named", [1, None])
+def test_the_first_decision_wins_and_wakes_the_run(file: RunTables, run: RunRow, named: int | None) -> None:
+    asked(file, run)
+    assert due(file) == []
+    assert decide(file, run.id, None) == ""
+    with pytest.raises(RunsError, match="approved by ann") as error, file.transaction():
+        decide_call(file, run.id, named, Decider("bob"), Approvers(), is_approved=False)
+    assert error.value.code == "already_decided"
+    assert due(file) == [run.id]
+
+
+def test_of_two_who_decide_at_once_the_first_wins_and_the_other_is_told(tables: Tables) -> None:
+    file, sides = tables(), [(tables(), by) for by in ("ann", "bob")]
+    for _ in range(50):
+        run = begun(file)
+        asked(file, run)
+        told = together(*(partial(decide, own, run.id, 1, by, is_approved=by == "ann") for own, by in sides))
+        call = file.call(run.id, 1)
+        assert (call.state, call.decided_by, told) in (
+            ("approved", "ann", ["", "already_decided"]),
+            ("denied", "bob", ["already_decided", ""]),
+        )
+
+
+def test_a_decision_that_came_before_the_run_was_parked_wakes_it_at_once(
+    file: RunTables, run: RunRow
+) -> None:
+    waits(file, run)
+    decide(file, run.id)
+    parks(file, run.id)
+    assert due(file) == [run.id]
+
+
+def test_a_call_that_was_decided_while_its_run_went_on_wakes_it(file: RunTables, run: RunRow) -> None:
+    asked(file, run)
+    with file.transaction():
+        file.database.execute("UPDATE runs SET wake_at = 0")  # something else came
+        file.claim(run.id)
+        file.decide(run.id, 1, "approved", b"{}", "ann")
+        file.advance(run.id, run.epoch + 1, outcomes=[(1, b'{"state": "done", "value": true}')])
+    parks(file, run.id, run.epoch + 1)
+    assert due(file) == [run.id]
+
+
+def test_a_run_is_woken_by_nothing_that_its_script_gave_up(file: RunTables, run: RunRow) -> None:
+    now = time.time()
+    event = CallRow(run.id, 2, "event", "portal.event", "waiting", name="x", due_at=now)
+    sleep = CallRow(run.id, 3, "sleep", "portal.sleep", "waiting", due_at=now + 3_600)
+    waits(file, run, CallRow(run.id, 1, "ask", "git.merge", "waiting"), event, sleep)
+    parks(file, run.id, waiting=[3])
+    assert (decide(file, run.id), due(file), file.next_due(now)) == ("already_decided", [], sleep.due_at)
+
+
+def test_what_is_due_is_nothing_to_wait_for(file: RunTables, run: RunRow) -> None:
+    waits(file, run, CallRow(run.id, 1, "sleep", "portal.sleep", "waiting", due_at=time.time() - 1))
+    parks(file, run.id)
+    assert due(file) == [run.id]
+    assert file.next_due(time.time()) == run.expires  # a portal that must not wake it does not spin
+
+
+def test_no_decision_is_lost_while_its_run_is_being_parked(tables: Tables) -> None:
+    portal, other = tables(), tables()
+    for _ in range(50):
+        run = begun(portal)
+        waits(portal, run)
+        together(partial(parks, portal, run.id), partial(decide, other, run.id))
+        row = portal.row(run.id)
+        assert (row.state, row.wake_at) == ("waiting", 0.0)
+
+
+@pytest.mark.parametrize("ended", ["ok", "cancelled", "expired"])
+def test_nothing_of_an_ended_run_can_be_decided(file: RunTables, run: RunRow, ended: str) -> None:
+    asked(file, run)
+    with file.transaction():
+        file.finish(run.id, ended, None)  # type: ignore[arg-type]
+    assert decide(file, run.id) == "run_ended"
+    with pytest.raises(RunsError) as error, file.transaction():
+        cancel_run(file, run.id)
+    assert error.value.code == "run_ended"
+
+
+def test_which_of_two_waiting_calls_is_meant_has_to_be_said(file: RunTables, run: RunRow) -> None:
+    waits(file, run, *(CallRow(run.id, seq, "ask", "git.merge", "waiting") for seq in (1, 2)))
+    with pytest.raises(RunsError, match=r"1 \(git.merge\), 2 \(git.merge\)"), file.transaction():
+        decide_call(file, run.id, None, Decider("ann"), Approvers(), is_approved=True)
+    assert decide(file, run.id, 2) == ""
+    assert [call.state for call in file.calls(run.id)] == ["waiting", "approved"]
+
+
+def test_an_event_is_delivered_once_whether_it_comes_before_or_after_the_wait(file: RunTables) -> None:
+    early, late = begun(file), begun(file)
+    with file.transaction():
+        tokens = [file.hook(run.id, "deployed") for run in (early, late)]
+        assert file.hook(early.id, "deployed") == tokens[0]
+        assert file.deliver(tokens[0], b"1") == (early.id, True)
+        assert file.deliver(tokens[0], b"2") == (early.id, False)
+        assert file.deliver("no such token", b"3") is None
+    for run in (early, late):
+        waits(file, run, CallRow(run.id, 1, "event", "portal.event", "waiting", name="deployed"))
+        parks(file, run.id)
+    assert due(file) == [early.id]
+    with file.transaction():
+        assert file.deliver(tokens[1], b"4") == (late.id, True)
+    assert due(file) == [early.id, late.id]
+    assert (file.payload(early.id, "deployed"), file.payload(late.id, "deployed")) == (b"1", b"4")
+
+
+# Whose they are, and for how long
+
+
+def test_the_run_of_somebody_else_is_as_unknown_as_none(file: RunTables) -> None:
+    run = begun(file, owner="ann")
+    asked(file, run)
+    errors = []
+    for name in (run.id, "run_" + "0" * 32):
+        with pytest.raises(RunsError) as error, file.transaction():
+            decide_call(file, name, 1, Decider("bob", "bob"), Approvers(), is_approved=True)
+        errors.append(str(error.value).replace(name, "RUN"))
+    assert errors[0] == errors[1]
+    assert (file.listed("bob"), [each.id for each in file.listed("ann")]) == ([], [run.id])
+
+
+def test_runs_that_wait_for_a_person_are_listed_by_tenant(file: RunTables) -> None:
+    for owner in ("red/dev/1", "red//2", "redder//3", "//4", "local"):
+        asked(file, begun(file, owner=owner))
+    begun(file, owner="red//2")
+
+    def listed(owner: str, tenant: str | None) -> set[str]:
+        return {each.owner for each in file.listed(owner, tenant=tenant, is_asking=True)}
+
+    assert listed("red//9", "red") == {"red/dev/1", "red//2"}
+    assert listed("//9", "") == {"//4", "local"}
+    assert listed("red//2", None) == {"red//2"}
+    assert len(file.listed("red//2")) == 2 and len(file.listed()) == 6
+
+
+def test_caller_of_a_run_is_known_by_the_last_name(file: RunTables) -> None:
+    head = RunHead(ExecuteCode("1"), LOCAL, None)
+    for name in ("token 1", "token ops"):
+        with file.transaction():
+            file.create(new_row(new_run_id(), "red//1", head, None, 1), HEAD.dump_json(head), name)
+    assert [file.caller(owner) for owner in ("red//1", "blue//1", "local")] == ["token ops", "", "local"]
+
+
+def test_forgotten_runs_expire_and_ended_ones_are_deleted_after_their_days(file: RunTables) -> None:
+    run = begun(file, max_age_days=1)
+    asked(file, run)
+    now = time.time()
+    with file.transaction():
+        file.keep("kept_1", "local", b"[]", [])
+        assert file.sweep(now, DAY_SECONDS) == []
+        assert file.sweep(now + DAY_SECONDS + 1, 7 * DAY_SECONDS) == [run.id]
+    assert file.row(run.id).state == "expired"
+    with file.transaction():
+        file.sweep(now + 9 * DAY_SECONDS, 7 * DAY_SECONDS)
+    assert (file.load(run.id), file.calls(run.id), file.kept("kept_1", "local")) == (None, (), None)
+
+
+def test_of_what_an_earlier_version_kept_nobody_knows_the_sources(tables: Tables) -> None:
+    old = tables()
+    with old.transaction():
+        old.keep("kept_1", "local", b"1", ["mail"])
+        old.database.execute("ALTER TABLE results DROP COLUMN sources")
+        old.database.execute("UPDATE meta SET value = ? WHERE key = 'format'", (b"3",))
+    new = tables()
+    assert (new.kept("kept_1", "local"), new.get(*UNSOURCED)) == ((b"1", None), b"")
+
+
+# What portals that share a store know of each other
+
+
+@pytest.mark.anyio
+async def test_writers_of_one_moment_share_a_transaction_and_one_failure_undoes_only_itself(
+    tables: Tables, run: RunRow
+) -> None:
+    def fail(file: RunTables) -> None:
+        file.note(run.id, "undone")
+        raise ValueError("the writer's own failure")
+
+    async with store_of(tables) as store:
+        writers = [store.write(lambda file, n=n: file.note(run.id, f"note {n}")) for n in range(5)]
+        results = await asyncio.gather(*writers, store.write(fail), return_exceptions=True)
+        assert [type(result) for result in results] == [type(None)] * 5 + [ValueError]
+        told = await store.read(partial(kinds, run=run.id))
+    assert told == ["began", *(f"note {n}" for n in range(5))]
+
+
+@pytest.mark.anyio
+async def test_a_write_that_nobody_waits_for_any_more_is_done(tables: Tables, run: RunRow) -> None:
+    async with store_of(tables) as store:
+        with anyio.move_on_after(0) as given_up:
+            await store.write(partial(RunTables.note, run=run.id, kind="noted"), is_lasting=True)
+        await store.write(lambda file: None)
+        assert given_up.cancelled_caught
+        assert await store.read(partial(kinds, run=run.id)) == ["began", "noted"]
+        assert await store.is_changed()  # which tells the portal, too
+
+
+@pytest.mark.anyio
+async def test_portals_know_at_once_what_another_one_wrote_into_a_folder(
+    tables: Tables, tmp_path: Path
+) -> None:
+    async with store_of(tables) as own, store_of(tables) as others:
+        one, other = (SharedWorkspace(each, tmp_path) for each in (own, others))
+
+        async def known(workspace: SharedWorkspace) -> list[set[str] | None]:
+            return [await workspace.sources(folder) for folder in ("anna", "bert", "")]
+
+        assert await known(other) == [set()] * 3
+        await one.add("anna", {"mail"})
+        assert await known(other) == [{"mail"}, set(), {"mail"}]
+        await other.add("anna", {"web", "mail"})
+        await one.add("", {"note"})
+        assert (await known(other))[1] == {"note"}
+        assert (await known(one))[0] == {"mail", "note", "web"}
+        await other.add("bert", None)
+        assert await known(one) == [{"mail", "note", "web"}, None, None]
+        assert await SharedWorkspace(others, tmp_path / "other").sources("") == set()
+
+
+@pytest.mark.anyio
+async def test_two_portals_share_what_they_learnt_of_results(tables: Tables) -> None:
+    async with store_of(tables) as one, store_of(tables) as other:
+        for store, tool in ((one, "get"), (other, "list")):
+            portal = Observations(SharedShapes(store))
+            portal._known["tickets"] = {tool: Observed("digest", shape_of({"id": 1}, {}))}
+            portal._unsaved.add("tickets")
+            await portal.save()
+        third = Observations(SharedShapes(one))
+        await third.load(["tickets", "unknown"])
+    assert ({*third.of("tickets")}, third.of("unknown")) == ({"get", "list"}, {})
+
+
+@pytest.mark.anyio
+async def test_a_source_that_a_run_gets_while_it_writes_counts_for_its_next_write(tmp_path: Path) -> None:
+    async with store_of(Tables(tmp_path)) as store:
+        workspace, sources = SharedWorkspace(store, tmp_path), {"note"}
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(workspace.add, "", sources)
+            await anyio.lowlevel.checkpoint()
+            sources.add("mail")
+        await workspace.add("", sources)
+        assert await workspace.sources("") == {"mail", "note"}
