@@ -181,7 +181,7 @@ def _descendants_of(root: int) -> set[int]:
 
 def _children_of(pid: int) -> list[int]:
     found: list[int] = []
-    with contextlib.suppress(OSError):  # the process ended meanwhile; below: one of its threads
+    with contextlib.suppress(OSError):  # the process ended since; below: one of its threads
         for thread in os.listdir(f"/proc/{pid}/task"):
             with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/children", "rb") as children:
                 found += map(int, children.read().split())
