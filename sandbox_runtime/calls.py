@@ -45,8 +45,8 @@ class CallsInFlight:
     A live run executes its calls. A replayed run gets the answers in its record (`recording.replayed`); no call is
     started or answered here. Calls without a recorded answer wait until the run becomes live.
 
-    A guest that forges batches can neither hide a call nor cause unbounded work: call numbers must increase, no more
-    calls are cancelled than were made, and file operations run one at a time.
+    A guest that forges batches can neither hide a call nor cause unbounded work: call numbers must increase, at most as
+    many calls are cancelled as were made, and file operations run one at a time.
     """
 
     worker: WorkerProcess

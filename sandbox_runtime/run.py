@@ -162,7 +162,7 @@ class Run:
 
     def close(self) -> None:
         """Release the worker. A prepared script that did not run is dropped."""
-        # They refer to each other. So all that belongs to the run is freed now, not when the garbage collector runs.
+        # These objects refer to each other. Breaking the cycle frees the run's memory now, not at a garbage collection.
         self._calls = None
         worker = self.worker
         if worker is not None and worker.is_alive:

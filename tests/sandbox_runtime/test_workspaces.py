@@ -77,7 +77,7 @@ except OSError as error:
 told, open("f").read()
 """
     told, content = await files.value(script)
-    assert "changed meanwhile" in told and content == "onetwo"
+    assert "changed in between" in told and content == "onetwo"
 
 
 async def test_file_of_a_run_that_is_stopped_is_the_old_one(files: FileRunner) -> None:
