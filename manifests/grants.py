@@ -226,8 +226,7 @@ class ToolRules(Section):
     """Tools whose calls wait until a person approves them: patterns, and mappings like {annotation: destructive}. Names
     destructive tools as allow does. Default: none."""
     destructive: Literal["refuse", "allow"] | None = None
-    """Whether tools that declare themselves destructive may be called without being named in allow or ask. Default:
-    refuse."""
+    """Whether destructive tools may be called without being named in allow or ask. Default: refuse."""
     budgets: Annotated[tuple[CallBudget, ...], Strict(False), Field(max_length=1000)] = ()
     """How often tools may be called. Default: only limits.tool_calls applies."""
 

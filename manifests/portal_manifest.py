@@ -139,8 +139,7 @@ class RetryRules(Section):
     """
 
     attempts: Annotated[int, Field(ge=1, le=10)] = 3
-    """Maximum attempts of a retryable call, within call_seconds (default 3). Does not cover calls that were not
-    sent."""
+    """Most attempts of a retryable call, within call_seconds (default 3). Does not cover calls that were not sent."""
     allow: Patterns = ()
     """Tools to retry although they declare neither readOnlyHint nor idempotentHint. Default: none."""
     deny: Patterns = ()
@@ -167,8 +166,7 @@ class SamplingRules(Section):
     """Tokens that the upstream may have sampled per script (default 1000). A larger request is lowered to the rest;
     without a rest it is refused."""
     depth: Annotated[int, Field(ge=1, le=10)] = 1
-    """Scripts of one client that may wait for its samples at once (default 1). A sampled model may itself run a
-    script."""
+    """Scripts of one client that may wait for samples at once (default 1). A sampled model may itself run a script."""
 
 
 class UpstreamSection(Section):
@@ -205,8 +203,7 @@ class StdioUpstream(UpstreamSection):
     args: Annotated[tuple[Argument, ...], Strict(False)] = Field(default=(), repr=False)
     """The program's arguments, one per item."""
     env: Annotated[dict[Variable, Argument], EMPTY_IS_DEFAULT] = Field(default_factory=dict, repr=False)
-    """Environment variables of the child, in addition to defaults.env, PATH, HOME, LANG and TMPDIR. It gets no
-    others."""
+    """Environment variables of the child. It gets only these, defaults.env, PATH, HOME, LANG and TMPDIR."""
     cwd: HostPath | None = None
     """The child's working directory, relative to this file's folder. Default: that folder."""
     idle_stop_seconds: Annotated[float, Field(gt=0, le=86_400)] | None = None
@@ -481,8 +478,7 @@ class ServerSettings(Section):
     when a person accepts it with `mcp-code-portal reload`, or at SIGHUP. watch: at once, for files that no script
     reaches. signal is a former name of ask."""
     offers: Annotated[tuple[Literal["resources", "prompts"], ...], Strict(False), Field(max_length=2)] = ()
-    """What the portal passes through from its upstreams besides the two tools: resources, prompts, both or none (the
-    default)."""
+    """Offers of upstreams that the portal passes on, besides its tools: resources, prompts, both or none (default)."""
     progress_seconds: Seconds = 5.0
     """Seconds between two progress notifications of a running script, if the client requests them (default 5)."""
     workers: int | None = Field(default=None, ge=1, le=256)
@@ -568,8 +564,7 @@ class Webhook(Section):
     url: SafeUrl = Field(repr=False)
     """The URL of the receiver: https://, or http:// on this machine. Retried for a day."""
     secret: WebhookSecret = Field(repr=False)
-    """The key that signs them, as ${NAME}: whsec_ and 24 to 64 bytes in base64, or any text of at least 16
-    characters."""
+    """The signing key, as ${NAME}: whsec_ and 24 to 64 bytes in base64, or any text of at least 16 characters."""
     events: Annotated[tuple[RunEvent, ...], Strict(False), Field(max_length=100)] = get_args(RunEvent)
     """Which events to send. Default: all."""
 
@@ -586,8 +581,7 @@ class RunsSettings(Section):
     not cover names, times and states. Without it, or with another one, earlier runs cannot continue. Default: no
     encryption; only you can read the file."""
     keep_days: Annotated[float, Field(gt=0, le=3650)] = 7.0
-    """Days that a run and its results are kept after it ended (default 7). Then they are deleted. Does not cover runs
-    that wait."""
+    """Days until an ended run and its results are deleted (default 7). Does not cover runs that wait."""
     max_age_days: Annotated[float, Field(gt=0, le=3650)] = 30.0
     """Days after its start that a run may continue, including all waits (default 30). Then it ends as expired. Does not
     cover how long its result is kept."""

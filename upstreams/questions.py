@@ -113,6 +113,7 @@ class ServerRequestRouter:
             requests, state = raw.get("inputRequests") or {}, raw.get("requestState")
             if not isinstance(requests, dict) or len(requests) > MAX_QUESTIONS_A_ROUND:
                 break
+            # Without requests the upstream only wants the call repeated later.
             if not requests:
                 await anyio.sleep(min(_LONGEST_PAUSE_SECONDS, 0.05 * 2**number))
             answers = {key: await self._answer_input_request(each, call) for key, each in requests.items()}

@@ -104,10 +104,7 @@ class Redaction:
         return "".join(character if character.isprintable() else " " for character in masked)
 
     def in_json(self, text: bytes) -> bytes:
-        """Mask the strings of a JSON text, including keys; other text is masked as a whole.
-
-        A text without a needle is not parsed.
-        """
+        """Mask the strings of a JSON text, including keys; mask other text as a whole. Unparsed if it has no secret."""
         if not any(needle in text for needle in self._needle_bytes):
             return text
         try:

@@ -356,6 +356,7 @@ class Session:
         meta = dict(meta)
         _TRACE_CONTEXT.inject(meta)
         params = self._with_meta(params, meta)
+        # Closing the request ends it: nothing can arrive for it after its caller is gone.
         if self.wire.closes_requests:
             return await self.wire.send_raw_request(method, params, options, progress=progress)
         with self.questions.abandoned.sending(owner) as request_id:

@@ -182,6 +182,7 @@ class Supervisor(ListedUpstream):
             self._last_used = anyio.current_time()
             if not self._users:
                 self._unused.set()
+        # Outside of the try, so that this upstream can end while the call waits for its successor.
         if session is None and self._successor is not None:
             async with self._successor.session(deadline, wait_until) as later:
                 yield later
@@ -313,6 +314,7 @@ class Supervisor(ListedUpstream):
         if ending.cause is not None:
             self._died_of_probe = isinstance(ending.cause, HandshakeFirstError) and not self._handshake_first
             self._handshake_first = self._died_of_probe
+            # The server works, but not with the probe: reconnect at once, with the older handshake.
             if self._died_of_probe and not isinstance(ending.cause, HandshakeUnansweredError):
                 return
         if ending.reason is None:

@@ -154,10 +154,7 @@ class Logins(Protocol):
 
 
 class LoginStore:
-    """Stores one login: in a file of mode 0600, or in the system keyring.
-
-    The key is the upstream's name and URL together.
-    """
+    """Stores one login by the upstream's name and URL: in a file of mode 0600, or in the system keyring."""
 
     def __init__(self, folder: Path, name: str, url: str, keep_in: Literal["file", "keyring"]) -> None:
         self._folder = folder
@@ -376,6 +373,7 @@ class OAuthTokens(HttpCredentials):
                 return kept
             self._check_not_refused(kept, is_refused)
             try:
+                # Shielded: the server may have replaced the refresh token already, so the answer has to be stored.
                 with anyio.fail_after(REFRESH_SECONDS, shield=True):
                     return await self._kept(found, await self._refreshed(kept))
             except LoginEndedError:

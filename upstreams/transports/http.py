@@ -375,10 +375,7 @@ class StreamableHttp(HttpTransport):
 
 
 class HttpWithSse(HttpTransport):
-    """HTTP+SSE: all answers come on one event stream, whose first event names the URL for requests.
-
-    That URL identifies the session.
-    """
+    """HTTP+SSE: all answers come on one event stream, whose first event names the session's URL for requests."""
 
     _is_known = False
     """Whether the server accepted a request of this session."""
@@ -421,6 +418,7 @@ class HttpWithSse(HttpTransport):
             self._is_known = True
             return
         error = http_errors.status_error(response, body, redact)
+        # A 404 before any accepted request means a wrong path, not a lost session.
         if not self._is_known and response.status_code == HTTPStatus.NOT_FOUND:
             path = redact.excerpt(httpx2.URL(self._url).path.encode())
             raise UpstreamAnswerError(f"{error}, at {path!r}, the path that its endpoint event names")

@@ -109,7 +109,9 @@ class Wire(JSONRPCDispatcher):
             raise MCPError(types.REQUEST_TIMEOUT, f"no answer to {method} in time") from None
         except anyio.get_cancelled_exc_class():
             if options.get("cancel_on_abandon", True):
-                with anyio.CancelScope(shield=True):
+                with anyio.CancelScope(
+                    shield=True
+                ):  # the notice has to be sent although the caller is cancelled
                     reason = {"requestId": request_id, "reason": "caller cancelled"}
                     await self.notify("notifications/cancelled", reason)
             raise
@@ -149,7 +151,7 @@ class Wire(JSONRPCDispatcher):
             return True
         request_id = message.id
         if request_id is None and isinstance(message, types.JSONRPCError):
-            # It can only be the answer to the request in flight, if there is exactly one.
+            # An error without an id answers the only request in flight, unless it may answer an abandoned one.
             waiting = [*self._awaited.keys() - self._subscriptions]
             request_id = waiting[0] if len(waiting) == 1 and not self.has_abandoned() else None
         is_first = self.on_answer(request_id)
