@@ -1,4 +1,4 @@
-"""Commands that a test runs, and somebody who imports what clients are configured with.
+"""Commands that a test runs, and a person who imports the configurations of clients.
 
 Where process trees cannot be looked at through /proc and pidfds, the tests that do are left out.
 """

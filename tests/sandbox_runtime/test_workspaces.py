@@ -1,4 +1,4 @@
-"""Who has which files, how much of them, and what is left when a run ends one way or another."""
+"""Owners of files, quotas, and the files that remain after each ending of a run."""
 
 import asyncio
 from pathlib import Path

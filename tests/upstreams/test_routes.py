@@ -1,4 +1,4 @@
-"""Which proxy and which certificates the environment names for an upstream, and what is said if they do not serve."""
+"""The proxy and the certificates that the environment names for an upstream, and the errors if they fail."""
 
 import os
 from collections.abc import AsyncIterator, Callable
