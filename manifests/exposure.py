@@ -60,7 +60,7 @@ def _own_files(portal: PortalManifest, path: Path, files: Collection[str]) -> li
 
 
 def _found(root: Path, files: Iterable[tuple[str, Around]], own_folders: Sequence[Path]) -> list[str]:
-    """The files that are this folder or are in it, and the portal's own data if the folder is inside that."""
+    """The files that are this folder or in it. The portal's own data counts also if the folder is in that."""
     if "\0" in str(root):  # no file has such a name
         return []
     key, around = _key(root), _around(root)

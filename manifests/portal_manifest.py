@@ -438,7 +438,7 @@ class ServerSettings(Section):
     continues without them, with a notice."""
     drain_seconds: Annotated[float, Field(ge=0, le=3600)] = 3.0
     """Seconds that open HTTP responses get to end when the portal is stopped (default 3). Then their connections are
-    closed; journaled runs go on later."""
+    closed; journaled runs continue later."""
     check: Literal["strict", "warn", "off"] = "strict"
     """Effect of a type error. strict (the default): the script is refused; warn: a notice; off: no check."""
     repairs: bool = True

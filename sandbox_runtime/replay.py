@@ -61,7 +61,7 @@ async def resume(
     `repetition` is created from that record with `goes_on`, and becomes the recording of the whole run.
 
     - Recorded calls with an answer are not made again. `unanswered` answers recorded calls without one; by default it
-      says that the outcome is unknown. Later calls go to `port`.
+      reports an unknown outcome. Later calls go to `port`.
     - If the run was interrupted during a change of a file, this and all later changes raise OSError.
     - `seq` continues, and `observer` observes all calls, recorded and new.
     - The wall clock jumps to the current time where the run becomes live; the monotonic clock continues.

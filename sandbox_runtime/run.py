@@ -38,7 +38,7 @@ _TOO_SLOW = result.RunError(
 )
 _CANCELLED = result.RunError("cancelled", "the run was cancelled")
 _LOST = 0
-"""The kind of a message that says the worker is gone."""
+"""The kind of a message that reports a lost worker."""
 
 _READ_AT_ONCE_BYTES = 1 << 18
 
@@ -90,7 +90,7 @@ class Run:
 
     @property
     def waits_for_calls(self) -> bool:
-        """Whether a call of the script is under way."""
+        """Whether a call of the script is in flight."""
         return self._calls is not None and self._calls.are_running
 
     @property

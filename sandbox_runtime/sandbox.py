@@ -183,7 +183,7 @@ class Workers:
 
     It always has `size` workers. While callers wait it gets more, every 20 ms, up to twice as many that compute; more
     would only slow each other down (`python -m benchmarks.throughput`). Scripts keep their worker while they wait for
-    slow calls. So those with a call under way, or held for more than 100 ms, do not count, up to `most` altogether.
+    slow calls. So those with a call in flight, or held for more than 100 ms, do not count, up to `most` altogether.
     Additional workers end after a minute without use. If `most` are held, a caller with less than an equal share gets a
     further one, up to twice `most`; not if `most` is 1.
     """

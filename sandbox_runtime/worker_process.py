@@ -219,7 +219,7 @@ class WorkerProcess(asyncio.Protocol):
 
     @property
     def waits_for_calls(self) -> bool:
-        """Whether a call of its script is under way."""
+        """Whether a call of its script is in flight."""
         return self._listener is not None and self._listener.waits_for_calls
 
     def listen(self, listener: Listener | None, max_frame_bytes: int = _IDLE_FRAME_BYTES) -> None:

@@ -204,7 +204,7 @@ def kind_of_refusal(code: int, message: str) -> type[UpstreamRefusedError]:
 
 
 class UpstreamSessionError(UpstreamRefusedError):
-    """The server may have lost the session. The next call uses a new one; this call is not sent again by itself."""
+    """The server may have lost the session. The next call uses a new one; this one is retried only if idempotent."""
 
     hint = "The upstream forgot its session, and what it kept in it. Repeat the call: the next one has a new session."
     repetition = "if_safe"

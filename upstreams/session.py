@@ -31,7 +31,7 @@ from upstreams.transports.wire import ProgressHandler, Wire, is_closed, with_std
 
 PROBE_SECONDS: Final = 0.5
 HTTP_PROBE_SECONDS: Final = 10.0
-"""A server that has not answered the probe within this time is also sent the handshake."""
+"""A server that has not answered the probe by then is also sent the handshake. The first is for a shared stream."""
 
 MOST_EXTENSION: Final = 10
 """Each progress report restarts a call's time limit; in total the call has at most this many times the limit."""

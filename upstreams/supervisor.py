@@ -30,7 +30,7 @@ LONGEST_PAUSE_SECONDS: Final = 30.0
 
 STABLE_SECONDS: Final = 10.0
 STABLE_HTTP_SECONDS: Final = 1.0
-"""A connection that lasted this long, or answered a call, does not count as a failure. A proxy may cut some URLs."""
+"""A connection that lasted this long, or answered a call, is not a failure. Proxies may cut HTTP ones early."""
 
 RETRY_ON_CALL_SECONDS: Final = 5.0
 """If the last attempt failed longer ago than this, a call starts the next one at once."""

@@ -97,7 +97,7 @@ class FileService:
     shared: str = ""
     """The tenant's folder in the workspace, if there is one for each tenant."""
     is_busy: bool = False
-    """Whether an operation is under way."""
+    """Whether an operation is in progress."""
     _workspace: Workspace | None = None
     _operations: int = 0
     _tallies: dict[tuple[bool, FileState], FileTally] = field(default_factory=dict)

@@ -3,7 +3,7 @@
 It is a private mapping of the compiled component. The first write to a page copies it. After a run, `restore` gives
 every page that was written the content that it has in a new instance (docs/decisions/0013).
 
-Rule 1: the kernel says which pages were written, not the guest.
+Rule 1: the kernel reports which pages were written, never the guest.
 Rule 2: if anything is not as expected, the worker makes a new instance.
 """
 

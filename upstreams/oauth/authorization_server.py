@@ -258,7 +258,7 @@ async def discover(spec: HttpUpstream, http: GuardedHttp) -> Discovered:
     error = _none("the upstream's OAuth metadata is unavailable", faults)
     if metadata is not None:
         faults.clear()
-    elif isinstance(error, OAuthUnreachableError):  # which does not mean that there is none
+    elif isinstance(error, OAuthUnreachableError):  # the metadata may still exist
         raise error
     metadata = metadata or ResourceMetadata.model_construct(resource=url)
     # RFC 8707 and 9728 compare URLs after normalization.

@@ -162,7 +162,7 @@ def _start(command: list[str], environment: dict[str, str], open_files: int) -> 
 
 
 def _detach_streams() -> None:
-    """Close the server's pipes here: their end tells either side that the other is gone."""
+    """Close the server's pipes here, so that either side reads EOF when the other is gone."""
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(null, stream)

@@ -1,4 +1,4 @@
-"""Finds the line of a server's stderr that says why it ended."""
+"""Finds the line of a server's stderr that explains why it ended."""
 
 import re
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ _CONTINUATION_LINES: Final = 8
 
 
 def crash_reason(lines: Sequence[str]) -> str:
-    """The line with the innermost cause, else the last one that may say something; "" if there is none."""
+    """The line with the innermost cause, else the last meaningful one; "" if every line is noise."""
     plain = [line.strip(_FRAME) if any(map(str.isalpha, line)) else "" for line in lines]
     told = [n for n, line in enumerate(plain) if line and not _NOISE.match(line)]
     errors = [n for n in told if _ERROR.match(plain[n]) or "─▶" in lines[n]]
