@@ -139,7 +139,7 @@ class RetryRules(Section):
     """
 
     attempts: Annotated[int, Field(ge=1, le=10)] = 3
-    """Most attempts of a retryable call, within call_seconds (default 3). Does not cover calls that were not sent."""
+    """At most this many attempts of a retryable call, within call_seconds (default 3). Does not cover unsent calls."""
     allow: Patterns = ()
     """Tools to retry although they declare neither readOnlyHint nor idempotentHint. Default: none."""
     deny: Patterns = ()
