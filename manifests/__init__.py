@@ -1,1 +1,1 @@
-"""What an operator writes and what it permits: the manifest, its limits, names and decisions."""
+"""The operator's manifest and what it permits: its sections, limits, names and decisions."""

@@ -2,7 +2,7 @@
 
 Schemas are read strictly, because an ignored keyword would let calls through. Only keywords whose cost is bounded by
 the value are supported. JSON Schema lets a property be absent or of any type; an operator who writes `maximum: 100`
-means neither, so both are errors. So are `not` and `oneOf`: an upstream that takes 1 for true gets around them.
+means neither, so both are errors. So are `not` and `oneOf`: an upstream that reads 1 as true gets around them.
 
 Source: JSON Schema 2020-12, validation.
 """
@@ -155,7 +155,7 @@ def _constrains_type(schema: Json) -> bool:
 _MAX_CHARACTERS: Final = 4_096
 _MAX_DECODINGS: Final = 5
 _MAX_MARKS: Final = 30
-"""Combining marks in a row: the time that it takes to put them into order grows with the square of their number.
+"""At most this many combining marks in a row: the time to sort them grows with the square of their number.
 
 Source: Unicode Standard Annex #15, Stream-Safe Text Format.
 """
@@ -195,11 +195,11 @@ def _hides_another_end(start: str, suffix: str) -> bool:
 _BREAKS: Final = re.compile(r"[\t\n\u2028\u2029]")
 _CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _AUTHORITY: Final = re.compile(r"(?<![A-Za-z0-9+.-])[A-Za-z][A-Za-z0-9+.-]{0,40}://")
-"""Bounded, or each letter of a long name would be tried as a beginning."""
+"""Bounded, because otherwise each letter of a long name is tried as a beginning."""
 _ENCODED: Final = re.compile(r"%[uU][0-9A-Fa-f]{4}")
 """An encoding that only some systems decode."""
 _SLASHES: Final = re.compile("[\\\\\u2044\u2215\u2216\u29f5\u29f8\u29f9]")
-"""Characters that some systems take for a slash. NFKC turns the others into slashes."""
+"""Characters that some systems read as a slash. NFKC turns the other ones into slashes."""
 
 
 def _is_traversal(reading: str) -> bool:
@@ -213,7 +213,7 @@ def _is_traversal(reading: str) -> bool:
 
 
 def _is_mark(character: str) -> bool:
-    # The three are two marks each.
+    # NFKC splits each of these three into two marks.
     return unicodedata.combining(character) > 0 or character in "\u0f73\u0f75\u0f81"
 
 
@@ -237,7 +237,7 @@ def _is_met(comparison: str, operand: Json, value: Json) -> bool:
     if comparison in ("min", "max"):
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         return is_number and (value >= operand if comparison == "min" else value <= operand)
-    # As in JSON, 1 is 1.0 and no boolean is a number.
+    # As in JSON, 1 equals 1.0, and a boolean is not a number.
     operands = operand if comparison == "one_of" else [operand]
     return any(isinstance(value, bool) is isinstance(each, bool) and bool(value == each) for each in operands)
 

@@ -119,7 +119,7 @@ def _check_url(text: str) -> str:
 
 
 def is_safe_for_tokens(url: str) -> bool:
-    """Whether nobody on the way can read the traffic: https://, or http:// on this machine."""
+    """Whether no one can read the traffic on its way: https://, or http:// on this machine."""
     parts = urlsplit(url)
     is_local = parts.hostname in ("127.0.0.1", "localhost", "::1")
     return parts.scheme == "https" or (parts.scheme == "http" and is_local)
@@ -178,7 +178,7 @@ SafeUrl: TypeAlias = Annotated[Url, AfterValidator(_check_safety)]
 RedirectPath: TypeAlias = Annotated[
     str, Field(min_length=1, pattern=r"^(/[A-Za-z0-9_-][A-Za-z0-9._~-]*)*/?$")
 ]
-"""A path that browsers and servers leave as it is."""
+"""A path that browsers and servers leave unchanged."""
 
 _OWN: Final = "client_id|code_challenge(_method)?|redirect_uri|resource|response_type|scope|state"
 AuthorizeParameter: TypeAlias = Annotated[
@@ -353,7 +353,7 @@ _CLASSES = (
     (_LINK_LOCAL, AddressClass.BY_ADDRESS),
     (_SPECIAL, AddressClass.NEVER),
 )
-"""In this order: a metadata service may be within a private network."""
+"""The order matters: a metadata service may be within a private network."""
 
 
 DEFAULT_PORTS = {"http": 80, "https": 443}

@@ -1,4 +1,4 @@
-"""May this call happen? The only place that decides it, without I/O; and which rules match no tool."""
+"""Decides whether a call may happen, here only and without I/O; also finds the rules that match no tool."""
 
 import glob
 import re
@@ -23,7 +23,7 @@ class Decision:
 
     `rule` names the deciding rule and `where` its place (`portal.yaml:14:5`), in the manifest's own words. `violation`
     says what is wrong with the arguments, and may contain them. `advice` says what the script can do; "" if nothing.
-    `grant` tells the operator what to write for another decision; "" if nothing would help. No model gets it.
+    `grant` tells the operator what to write for another decision; "" if nothing would help. Models never see it.
     `is_shown` is true for a tool that only its own declaration refuses: stubs and search results show it, marked.
     `code` is the error code of a refused call. `conditions` are groups of rules: the arguments must satisfy one rule of
     each group. `budgets` count the call. `asks` and `asks_where` are the rule, and its place, by which each call of a
@@ -50,7 +50,7 @@ class Decision:
 
     @property
     def fix(self) -> str:
-        """What would help, for the operator."""
+        """Advice for the operator."""
         return f"{self.advice} {self.grant}".strip()
 
     @property
@@ -178,7 +178,7 @@ def decide_flow(manifest: Manifest, sources: Collection[str], destination: str) 
 def _refusing(sections: Sequence[ToolSection], named: Sequence[bool]) -> KeyPath | None:
     """The keys of the section that refuses a destructive tool. An upstream's setting overrides that of capabilities.
 
-    `named` says which sections name the tool. A profile cannot name it for the others.
+    `named` tells which sections name the tool. A profile cannot name it for the others.
     """
     capabilities, upstream, *profile = sections
     if (upstream.destructive or capabilities.destructive or "refuse") == "refuse" and not any(named[:2]):
@@ -262,7 +262,7 @@ _Finding: TypeAlias = tuple[KeyPath, str, str]
 
 
 def _unmatched(manifest: Manifest, section: ToolSection, listed: _Listed) -> Iterator[tuple[_Finding, str]]:
-    """What matches none of the listed tools, or only by former names; with its pattern."""
+    """Rules that match no listed tool, or only by former names, each with its pattern."""
     rules, is_of_portal = manifest.rules, section in manifest.rules.of_portal
     named = [(rules.names(upstream, each.tool, each.function), each.hints) for upstream, each in listed]
     for rule in (*section.allow, *section.deny, *section.ask):

@@ -12,7 +12,7 @@ _SHOWN = 100
 
 
 def with_extra(extra: str) -> str:
-    """What to do if packages of an extra are missing."""
+    """The hint for missing packages of an extra."""
     return f"Install the portal anew from its clone, with this extra: `uv tool install '.[{extra}]'`."
 
 

@@ -1,4 +1,4 @@
-"""Where scripts reach the portal's own files: through a workspace, or through an upstream that writes files."""
+"""Finds ways for scripts to the portal's own files: a workspace, or an upstream that writes files."""
 
 import os
 import re
@@ -20,9 +20,9 @@ from manifests.references import env_path
 def exposures(
     portal: PortalManifest, files: ManifestFiles, own_folders: Sequence[Path], places: Mapping[KeyPath, Place]
 ) -> Iterator[Problem]:
-    """A workspace that exposes the portal's settings, secrets, logs or code to scripts.
+    """Report a workspace that exposes the portal's settings, secrets, logs or code to scripts.
 
-    A script that can write them decides what scripts may do; one that can read them has the secrets. `own_folders`
+    A script that can write them decides what scripts may do; one that can read them knows the secrets. `own_folders`
     hold the portal's own data.
     """
     grant = portal.capabilities.files
@@ -37,11 +37,11 @@ def exposures(
 
 
 Around: TypeAlias = "set[tuple[int, int] | str]"
-"""A file and everything that it is in."""
+"""A file and all folders that contain it."""
 
 
 def _own_files(portal: PortalManifest, path: Path, files: Collection[str]) -> list[tuple[str, Around]]:
-    """What decides what scripts may do, or knows it, by its name for people."""
+    """The files that decide what scripts may do, or hold secrets, by their names for people."""
     folder = path.absolute().parent
     named = {
         **{each.name: each.name for each in (path, env_path(path), lock_path(path))},
@@ -60,7 +60,7 @@ def _own_files(portal: PortalManifest, path: Path, files: Collection[str]) -> li
 
 
 def _found(root: Path, files: Iterable[tuple[str, Around]], own_folders: Sequence[Path]) -> list[str]:
-    """Which of the files are in this folder, or are it; also if it is in one of the portal's folders."""
+    """The files that are this folder or in it. The portal's own data counts also if the folder is in that."""
     if "\0" in str(root):  # no file has such a name
         return []
     key, around = _key(root), _around(root)
@@ -71,13 +71,13 @@ def _found(root: Path, files: Iterable[tuple[str, Around]], own_folders: Sequenc
 
 
 def _around(path: Path) -> Around:
-    """The path and all that it is in, also by where each link on the way leads: a script could replace such a link."""
+    """The path and all folders that contain it or the target of a link on the way: scripts could replace the link."""
     seen: set[Path] = set()
     ways = [path]
     while ways and len(seen) < _MAX_WAYS:
         way = ways.pop()
         seen.add(way)
-        with suppress(OSError):  # it is gone meanwhile
+        with suppress(OSError):  # it was removed since
             targets = [way.parent / os.readlink(way)] if os.path.islink(way) else []
             ways += {way.parent, *targets} - seen
     return {_key(each) for each in seen}
@@ -93,10 +93,10 @@ def _key(path: Path) -> tuple[int, int] | str:
 
 
 _MAX_WAYS: Final = 1000
-"""Of one path: links may lead in circles."""
+"""At most this many steps for one path: links may lead in circles."""
 
 _BETWEEN: Final = re.compile(r"[=,:;|\"'\s{}\[\]()]+")
-"""What may stand between the paths in one argument: --root=/a, /a:/b, JSON, a line for a shell."""
+"""Separators of paths in one argument: --root=/a, /a:/b, JSON, a shell command."""
 
 _URI_PATH: Final = re.compile(r"""(?i:file):(?://[^/\s"']*)?(/[^\s"'|,]*)""")
 """file:///a, file://localhost/a, file:/a, also in JSON."""
@@ -109,11 +109,11 @@ _PATH_WORD: Final = re.compile(
 def writable_files(
     manifest: Manifest, writers: Mapping[str, Sequence[ListedTool]], environ: Mapping[str, str]
 ) -> Iterator[tuple[str, bool]]:
-    """Through which stdio upstreams scripts may write the portal's own files, and whether the manifest names the place.
+    """Warn about stdio upstreams that let scripts write the portal's files, and say if the manifest names the place.
 
     `writers` are the granted tools of each upstream that do not declare `readOnlyHint`. An argument, a root or `cwd`
-    names a place. The working directory by default, which is the manifest's folder, is none: most servers never look
-    at it. It counts only if one of `writers` takes a path.
+    names a place. The default working directory, the manifest's folder, counts only if one of `writers` takes a path:
+    most servers never look at it.
     """
     if manifest.path is None:
         return
@@ -152,7 +152,7 @@ def _paths(text: str, cwd: Path) -> Iterator[Path]:
 def command_files(command: str, folder: Path) -> Iterator[str]:
     """The files in or below the folder that the words of a `${command:...}` name, relative to it.
 
-    What a shell would expand, and modules of Python, are none.
+    Shell expansions and Python modules do not count.
     """
     real, folder = os.path.realpath(folder), folder.absolute()
     with suppress(ValueError):  # it has no words, or a NUL: then it cannot run

@@ -18,8 +18,8 @@ class Limits(Section):
     """Seconds per run, including waits for upstreams (default 60). Then it is stopped. Does not cover waiting for a
     free worker, parsing the script (at most 5 s) or checking it."""
     background_seconds: Seconds = 3600.0
-    """The same for runs in the background (default 3600; if only wall_seconds is set, that holds). Waits of
-    `portal.sleep`, `event` and `approve` do not count once a run is parked."""
+    """The same for runs in the background (default 3600, or wall_seconds if only that is set). Waits of `portal.sleep`,
+    `event` and `approve` do not count once a run is parked, that is suspended."""
     cpu_seconds: Seconds = 10.0
     """Seconds of CPU time per run (default 10). Then it is stopped. Does not cover waiting for calls."""
     memory_mib: Annotated[int, Field(ge=40, le=1024)] = 256
@@ -49,7 +49,7 @@ class Limits(Section):
 
 
 NO_TENANT: Final = "_nobody"
-"""The folder of runs without a tenant, where `share` is tenant. No tenant can have this name."""
+"""The folder of runs without a tenant, if `share` is tenant. Tenants cannot have this name."""
 
 
 class FileGrant(Section):
@@ -61,7 +61,7 @@ class FileGrant(Section):
     """read (the default): scripts only read. write: they also create, change and delete files."""
     share: Literal["all", "tenant", "session", "run"] = "all"
     """Who shares files. all: every run (the default). tenant: runs of one tenant, in a permanent subfolder. session:
-    runs of one session, in a folder that is removed with it. run: nobody; each run has an empty folder."""
+    runs of one session, in a folder that is removed with it. run: no sharing; each run starts with an empty folder."""
     total_bytes: Annotated[int, Field(ge=1, le=1 << 40)] = 100 * 1024 * 1024
     """Bytes of all files, including existing ones (default 104857600, 100 MiB). Writing more is an OSError."""
     total_files: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
@@ -115,7 +115,7 @@ Annotation: TypeAlias = Literal["readonly", "destructive", "open_world"]
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """A tool's own annotations, which nobody verifies.
+    """A tool's own annotations, which are not verified.
 
     A missing hint is false: the defaults of the specification would make every tool without hints destructive. A tool
     with both `readOnlyHint` and `destructiveHint` counts as destructive, as does one whose `destructiveHint` is not a
@@ -226,8 +226,7 @@ class ToolRules(Section):
     """Tools whose calls wait until a person approves them: patterns, and mappings like {annotation: destructive}. Names
     destructive tools as allow does. Default: none."""
     destructive: Literal["refuse", "allow"] | None = None
-    """Whether tools that declare themselves destructive may be called without being named in allow or ask. Default:
-    refuse."""
+    """Whether destructive tools may be called without being named in allow or ask. Default: refuse."""
     budgets: Annotated[tuple[CallBudget, ...], Strict(False), Field(max_length=1000)] = ()
     """How often tools may be called. Default: only limits.tool_calls applies."""
 
@@ -250,16 +249,16 @@ Ends: TypeAlias = Annotated[
 
 
 class FlowRule(Section):
-    """Refuses calls to `not_to` once a script has called one of `from`, or used what a script that did has left.
+    """Refuses calls to `not_to` once a script has called one of `from`, or used data left by a script that did.
 
-    A name is that of an upstream, `network` for portal.fetch, or * for all not under from. The rule covers sessions,
+    A name is an upstream, `network` for portal.fetch, or * for all that are not under from. The rule covers sessions,
     kept results and shared files, but not what a script returns to the model.
     """
 
     from_: Ends = Field(alias="from")
     """Upstreams that the data comes from; one, or a list."""
     not_to: Ends
-    """Where the data must not go: upstreams, or network for portal.fetch; one, or a list."""
+    """Destinations that the data must not reach: upstreams, or network for portal.fetch; one, or a list."""
 
     def forbids(self, source: str, destination: str) -> bool:
         """Whether data from `source` must not go to `destination`, both as the manifest names them."""

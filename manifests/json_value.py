@@ -1,8 +1,8 @@
 """The type of any JSON value, parsing long texts, and validation against a JSON Schema.
 
-`jsonschema` validates in bounded time, because a stranger may have written the schema or the value. Slow keywords are
-not applied (`pattern`, `patternProperties`, `format`, `uniqueItems`), nor is `multipleOf`, which takes 19.99 for no
-multiple of 0.01. Schemas have to be sound (`portal.library.schema`, `manifests.conditions`).
+`jsonschema` validates in bounded time, because the schema and the value may be untrusted. Slow keywords are not applied
+(`pattern`, `patternProperties`, `format`, `uniqueItems`), nor is `multipleOf`, for which 19.99 is not a multiple of
+0.01. Schemas have to be sound (`portal.library.schema`, `manifests.conditions`).
 
 Source: JSON Schema 2020-12, validation.
 """
@@ -26,7 +26,7 @@ _FEW_BYTES: Final = 4 * 1024
 
 @contextmanager
 def no_collection(size: int) -> Iterator[None]:
-    """Pause the garbage collector while a text of so many bytes or characters is parsed."""
+    """Pause the garbage collector while a text of `size` bytes or characters is parsed."""
     if size < _FEW_BYTES or not gc.isenabled():
         yield
         return

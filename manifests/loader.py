@@ -47,9 +47,9 @@ from manifests.references import (
 CONFIG_VARIABLE = "MCP_CODE_PORTAL_CONFIG"
 DEFAULT_FILE = Path("portal.yaml")
 MAX_BYTES = 1024 * 1024
-"""Of the manifest, and of each file of middleware."""
+"""Limit of the manifest, and of each middleware file."""
 MAX_PROGRAM_BYTES = 256 * 1024 * 1024
-"""Of the component, and of each file that a `${command:...}` names."""
+"""Limit of the component, and of each file that a `${command:...}` names."""
 
 
 def find_manifest(explicit: Path | None, environ: Mapping[str, str]) -> Path | None:
@@ -76,7 +76,7 @@ def read_files(path: Path, environ: Mapping[str, str]) -> ManifestFiles:
     """
     contents: dict[str, bytes] = {}
     problem = None
-    if not path.name:  # a folder, beside which nothing lies
+    if not path.name:  # a root folder, which has no files beside it
         read_capped(path, MAX_BYTES)
     for file, read in ((path, _text), (env_path(path), env_content), (lock_path(path), lock_content)):
         try:
@@ -103,7 +103,7 @@ def _text(path: Path) -> bytes:
 
 
 def written(files: ManifestFiles, environ: Mapping[str, str]) -> tuple[dict[str, Json], list[str]]:
-    """The data of a manifest with stand-ins, valid or not, as what stands in may be invalid, and its commands."""
+    """The data of a manifest with stand-ins, and its commands. Need not be valid, because a stand-in may not be."""
     with suppress(ManifestError):
         _, interpolation, data = _interpolated(files, environ, stand_in)
         commands = [each.text for each in interpolation.fetched if each.kind == "command"]
@@ -112,7 +112,7 @@ def written(files: ManifestFiles, environ: Mapping[str, str]) -> tuple[dict[str,
 
 
 def _code(data: Mapping[str, Json]) -> Iterator[str]:
-    """The files of middleware, as far as they lie beside the manifest, and the component."""
+    """The middleware files that are beside the manifest, and the component."""
     with suppress(ValidationError):  # names that are not valid have no effect
         portal = PortalManifest.model_validate({key: data[key] for key in data if key == "middleware"})
         for module in (each.partition(":")[0].split(".") for each in portal.middleware):
@@ -147,7 +147,7 @@ def parse_manifest(
 
 
 def check_written(files: ManifestFiles, environ: Mapping[str, str]) -> None:
-    """Raises ManifestError: it cannot be used, whatever its references stand for. Nothing of it runs."""
+    """Raises ManifestError if the manifest cannot be used, whatever its references stand for. Runs nothing of it."""
     try:
         parse_manifest(files, environ, stand_in)
     except ManifestError as error:
@@ -186,7 +186,7 @@ def _parse(files: ManifestFiles, environ: Mapping[str, str], fetch_secrets: Fetc
         known |= {".".join(map(str, each)) for each in interpolation.unknown}
     problems += [problem for problem in found if problem.key not in known]
     # Outside the handler: the validation error shows values and must not become the context.
-    if problems or portal is None:  # without problems: a stand-in is not valid
+    if problems or portal is None:  # None without problems: a stand-in is not valid
         raise ManifestError(problems, path.name)
     caller_headers: dict[str, dict[str, CallerHeader]] = {}
     for (_, upstream, _, header), parts in interpolation.caller_headers.items():
@@ -212,11 +212,11 @@ def _parse(files: ManifestFiles, environ: Mapping[str, str], fetch_secrets: Fetc
 def _without(
     portal: PortalManifest, caller_headers: Mapping[str, Mapping[str, CallerHeader]]
 ) -> PortalManifest:
-    """The same without these headers, whose values are known only at a call."""
+    """The same manifest without these headers, whose values are known only at a call."""
     upstreams = dict(portal.upstreams)
     for name, own in caller_headers.items():
         spec = upstreams[name]
-        assert isinstance(spec, HttpUpstream), "nothing else has headers"
+        assert isinstance(spec, HttpUpstream), "only HTTP upstreams have headers"
         left = {header: value for header, value in spec.headers.items() if header not in own}
         upstreams[name] = spec.model_copy(update={"headers": left})
     return portal.model_copy(update={"upstreams": upstreams})

@@ -23,7 +23,7 @@ from manifests.references import CallerHeader, ClaimReference, Template
 
 @dataclass(frozen=True, eq=False)
 class Manifest:
-    """What the operator wrote, with defaults for the rest.
+    """The operator's settings, with defaults for the rest.
 
     Relative paths are relative to `folder`; `path` is None without a file. With a `profile` it has the capabilities
     of that profile's callers; see `narrowed`.
@@ -51,9 +51,9 @@ class Manifest:
     hashes: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The sha256 of each of its files, by the path relative to `folder`."""
     modules: Mapping[str, bytes] = field(default_factory=dict, repr=False)
-    """The files of its middleware that lie beside it, as they were read, by their path."""
+    """The content of the middleware files beside it, by path."""
     waiting: tuple[str, ...] = ()
-    """Files that were changed since a person accepted them. What they say now is not in effect."""
+    """Files that changed since a person accepted them. Their current content is not in effect."""
 
     def where(self, *keys: str | int) -> str:
         """The place of a key: `portal.yaml:14:5`, or `capabilities.limits.tool_calls (default)`."""
@@ -210,9 +210,9 @@ def _tenant_problems(portal: PortalManifest) -> Iterator[_Finding]:
             hint = f"Write profiles as a list, with entries like {example}."
             yield path, f"{key!r} may mean the claim {found[0][0]!r} or {found[-1][0]!r}", hint
     if tenants is not None and portal.server.auth is None:
-        yield ("tenants",), "nobody signs in: there is no server.auth", "Set server.auth, or remove tenants."
+        yield ("tenants",), "no one signs in: server.auth is not set", "Set server.auth, or remove tenants."
     if portal.server.auth is not None and _shares_by_tenant(portal) and not (tenants and tenants.claim):
-        message = "who signs in has no tenant, but capabilities.files shares files by tenant"
+        message = "people who sign in have no tenant, but capabilities.files shares files by tenant"
         yield ("server", "auth"), message, "Set tenants.claim."
 
 
@@ -222,7 +222,7 @@ def _approver_problems(portal: PortalManifest) -> Iterator[_Finding]:
         keys, (kind, _, name) = ("capabilities", "approvers", index), approver.partition(":")
         if kind == "claim":
             if portal.server.auth is None:
-                yield keys, "nobody signs in: there is no server.auth", "Set server.auth, or remove it."
+                yield keys, "no one signs in: server.auth is not set", "Set server.auth, or remove it."
         elif name not in (known := names if kind == "token" else [*portal.profiles]):
             yield keys, f"there is no {kind} {name!r}", _near(name, known)
 
@@ -232,13 +232,13 @@ def _telemetry_problems(portal: PortalManifest) -> Iterator[_Finding]:
     if telemetry is None or not telemetry.metrics or telemetry.metrics_token or server.token:
         return
     if server.knows_callers:
-        message = "nobody may read /metrics: server.tokens and people who sign in do not open it"
+        message = "no one may read /metrics: neither server.tokens nor sign-in gives access"
         yield ("telemetry", "metrics"), message, 'Set metrics_token: "${METRICS_TOKEN}".'
 
 
 def _audit_problems(portal: PortalManifest) -> Iterator[_Finding]:
     if portal.audit is not None and portal.audit.to == STORE and not portal.runs.is_shared:
-        message = "store is the Postgres database of runs.store, and runs.store names none"
+        message = "store means the Postgres database of runs.store, and runs.store is not one"
         yield ("audit", "to"), message, "Set runs.store to its URL, or write the log to a file."
 
 
@@ -257,9 +257,9 @@ def _fallback_problems(portal: PortalManifest) -> Iterator[_Finding]:
 
 
 def _caller_problems(portal: PortalManifest, caller_headers: Collection[KeyPath]) -> Iterator[_Finding]:
-    """What is missing to know who calls, and to keep that person's tokens.
+    """Find what is missing to identify callers and to store their tokens.
 
-    Without server.auth the only person is the one who runs the portal, whose logins are not in the store of runs.
+    Without server.auth the only person is the one who runs the portal. Those logins are not in the store of runs.
     """
     server, auth = portal.server, portal.server.auth
     signing_in = [
@@ -270,7 +270,7 @@ def _caller_problems(portal: PortalManifest, caller_headers: Collection[KeyPath]
     if auth is None:
         named = signing_in if server.token or server.tokens else []
         for path in (*caller_headers, *named):
-            message = "needs to know which person calls, but nobody signs in: there is no server.auth"
+            message = "needs to know which person calls, but no one signs in: server.auth is not set"
             yield path, message, "Set server.auth."
         return
     for path in signing_in:
@@ -342,7 +342,7 @@ class Rule:
 
     @property
     def is_naming(self) -> bool:
-        """Whether it names its tools: by a letter or digit outside of wildcards, or by `annotation: destructive`."""
+        """Whether it names its tools, with a letter or digit outside of wildcards or with `annotation: destructive`."""
         literal = _SET.sub("", self.glob.pattern)
         return self.annotation == "destructive" or any(map(str.isalnum, literal))
 
@@ -472,7 +472,7 @@ class Rules:
         return [name for name in names.allow_names if self.owner(name) in (None, names.upstream)]
 
     def counts(self, budget: Budget, names: ToolNames) -> bool:
-        """Whether a call of a tool spends the budget. One called `mail.send` spends none of the upstream mail."""
+        """Whether a call of a tool spends the budget. A tool that is named `mail.send` spends none of upstream mail."""
         is_own = budget.keys[0] == "upstreams" or self.owner(budget.pattern) in (None, names.upstream)
         return is_own and budget.glob.restricts(names)
 

@@ -63,20 +63,20 @@ LONGEST_NAME = 200
 """A longer name is cut and ends in its hash. MCP asks for at most 128 characters, but nothing enforces it."""
 
 _FOREIGN = re.compile(r"[^A-Za-z0-9_]")
-# Python accepts these in an identifier, but nobody sees them: fillers and variation selectors.
+# Python accepts these in an identifier, but they are invisible: fillers and variation selectors.
 _UNSEEN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 _DUNDER = re.compile(r"__[^_](.*[^_])?__")
 _DIGITS = 4
 
 
 class PythonName(str):
-    """A name that was another one, `former`, when names had ASCII letters only."""
+    """A name with its `former` form, from when names had ASCII letters only."""
 
     former: str
 
 
 def former_of(name: str) -> str:
-    """The name of `function_names` as it was when names had ASCII letters only."""
+    """A name from `function_names` in its form from when names had ASCII letters only."""
     return getattr(name, "former", name)
 
 
@@ -178,7 +178,7 @@ class ToolNames:
     @property
     def allow_names(self) -> Sequence[str]:
         """The names under which a rule may grant it. An `allow` for `resources/read` or `prompts/*` means the method,
-        not a tool that an upstream names so.
+        not an upstream's tool with such a name.
         """
         return self.current[1::2] if is_named_as_method(self.tool) and not self._is_method else self.current
 

@@ -85,7 +85,7 @@ def read_capped(path: Path, max_bytes: int) -> tuple[bytes, int]:
 
 
 def has_locked(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
-    """Whether the file is locked from now on. Does not wait; the lock ends with its descriptor."""
+    """Try to lock the file, without waiting. Returns whether it is locked; the lock ends with its descriptor."""
     with suppress(BlockingIOError):
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
         return True
@@ -133,7 +133,7 @@ def write_whole(
 ) -> None:
     """Replace the file atomically. `prepare` gets the descriptor of the new file before it becomes visible.
 
-    With `is_lasting` it waits for the disk; data that can be recreated does without.
+    With `is_lasting` it waits for the disk; pass False for data that can be recreated.
 
     Raises OSError: it cannot be written; the old file is unchanged.
     """
@@ -155,11 +155,11 @@ def write_whole(
 
 @dataclass(frozen=True)
 class ManifestFiles:
-    """The files of a manifest as somebody read them: what accepts, shows and parses them works on the same bytes.
+    """The files of a manifest, read once, so that accepting, showing and parsing them work on the same bytes.
 
-    `contents` by path, relative to the folder of the manifest. A file that does not exist is not in it.
+    `contents` are by path, relative to the manifest's folder, without missing files.
 
-    If one could not be read, `problem` says why, and so does its content.
+    If one could not be read, `problem` gives the reason, and so does its content.
     """
 
     path: Path
@@ -267,11 +267,11 @@ def read_lock(path: Path) -> Lock | None:
 
 
 def lock_content(path: Path) -> bytes | None:
-    """The file as it is; None if it does not exist. Raises ManifestError: it cannot be read."""
+    """The content of the file; None if it does not exist. Raises ManifestError if it cannot be read."""
     try:
         return read_capped(path, MAX_BYTES)[0]
     except FileNotFoundError:
-        if path.is_symlink():  # someone expects a lock here
+        if path.is_symlink():  # a broken link: the operator expects a lock here
             raise ManifestError([Problem("is a link to a missing file")], path.name) from None
         return None
 
@@ -298,7 +298,7 @@ def parsed_lock(content: bytes, file: str) -> Lock:
     pins: dict[tuple[str, str | None], Pin] = {}
     lines: dict[tuple[str, str | None], int] = {}
     for number, text in enumerate(texts, 2):
-        if len(problems) == 10:  # no lockfile is that wrong
+        if len(problems) == 10:  # more would only repeat that this is not a lockfile
             break
         pin = _pin(text)
         if pin is None:

@@ -66,8 +66,8 @@ class OAuthSettings(Section):
     """OAuth of an HTTP upstream. Every key is optional: `oauth: {}` is enough for most."""
 
     per: Literal["portal", "caller"] = "portal"
-    """Whose login calls use. portal (the default): one for all. caller: each person who signed in (server.auth) signs
-    in at the upstream once; its tools are listed with the portal's login."""
+    """The login that calls use. portal (the default): one for all. caller: each person who signed in (server.auth)
+    signs in at the upstream once; its tools are listed with the portal's login."""
     grant: Literal["authorization_code", "client_credentials"] = "authorization_code"
     """authorization_code (the default): you sign in with `mcp-code-portal login NAME`. client_credentials: the portal
     signs in with client_id and client_secret."""
@@ -101,7 +101,7 @@ class OAuthSettings(Section):
     would send: {prompt: null}. Default: prompt=consent, if the scope has offline_access."""
     send_resource: bool = True
     """Whether the upstream is named as the `resource` of its tokens (default true), as MCP requires. false: for servers
-    that refuse this parameter, like Entra ID. What their tokens are good for then depends on the scope alone."""
+    that refuse this parameter, like Entra ID. The scope alone then decides where their tokens work."""
     pkce: Literal["required", "assumed"] = "required"
     """required (the default): no login at a server whose metadata does not offer PKCE with S256. assumed: the server is
     known to support it, and only its metadata lacks it."""
@@ -139,8 +139,7 @@ class RetryRules(Section):
     """
 
     attempts: Annotated[int, Field(ge=1, le=10)] = 3
-    """Maximum attempts of a retryable call, within call_seconds (default 3). Does not cover calls that were not
-    sent."""
+    """At most this many attempts of a retryable call, within call_seconds (default 3). Does not cover unsent calls."""
     allow: Patterns = ()
     """Tools to retry although they declare neither readOnlyHint nor idempotentHint. Default: none."""
     deny: Patterns = ()
@@ -167,8 +166,7 @@ class SamplingRules(Section):
     """Tokens that the upstream may have sampled per script (default 1000). A larger request is lowered to the rest;
     without a rest it is refused."""
     depth: Annotated[int, Field(ge=1, le=10)] = 1
-    """Scripts of one client that may wait for its samples at once (default 1). A sampled model may itself run a
-    script."""
+    """Scripts of one client that may wait for samples at once (default 1). A sampled model may itself run a script."""
 
 
 class UpstreamSection(Section):
@@ -205,8 +203,7 @@ class StdioUpstream(UpstreamSection):
     args: Annotated[tuple[Argument, ...], Strict(False)] = Field(default=(), repr=False)
     """The program's arguments, one per item."""
     env: Annotated[dict[Variable, Argument], EMPTY_IS_DEFAULT] = Field(default_factory=dict, repr=False)
-    """Environment variables of the child, in addition to defaults.env, PATH, HOME, LANG and TMPDIR. It gets no
-    others."""
+    """Environment variables of the child. It gets only these, defaults.env, PATH, HOME, LANG and TMPDIR."""
     cwd: HostPath | None = None
     """The child's working directory, relative to this file's folder. Default: that folder."""
     idle_stop_seconds: Annotated[float, Field(gt=0, le=86_400)] | None = None
@@ -270,7 +267,7 @@ Upstream: TypeAlias = Annotated[
 
 
 class Defaults(Section):
-    """What holds for every upstream that does not say otherwise."""
+    """Settings of every upstream that does not override them."""
 
     env: Annotated[dict[Variable, Argument], EMPTY_IS_DEFAULT] = Field(default_factory=dict, repr=False)
     """Environment variables of every child, like SSL_CERT_FILE and HTTPS_PROXY. An upstream's own env wins; an empty
@@ -285,7 +282,7 @@ class Capabilities(Section):
     limits: Annotated[Limits, EMPTY_IS_DEFAULT] = Limits()
     """Limits of one run of a script."""
     flows: Annotated[tuple[FlowRule, ...], Strict(False), Field(max_length=1000)] = ()
-    """Where data from one upstream must not go. Default: no rule."""
+    """Flows of data from one upstream to another that are refused. Default: none."""
     files: FileGrant | None = None
     """A folder for files of scripts. Default: none; scripts have no files."""
     network: NetworkGrant | None = None
@@ -295,10 +292,11 @@ class Capabilities(Section):
     )
     """The variables in os.environ of every script, which the model can read. Default: none."""
     approvers: Annotated[tuple[Approver, ...], Strict(False), Field(max_length=1000)] = ()
-    """Who decides about calls that wait for a person, of runs of their tenant: "claim:scope=approve", "profile:lead" or
-    "token:ops". A terminal always may. Default: whoever started the run; over HTTP without tokens only a terminal."""
+    """The people who decide about waiting calls, in runs of their tenant: "claim:scope=approve", "profile:lead" or
+    "token:ops". A terminal always may. Default: the caller who started the run; over HTTP without tokens only a
+    terminal."""
     four_eyes: bool = False
-    """Whether nobody decides about calls of their own runs (default false), except at a terminal."""
+    """Whether people may not decide about calls of their own runs, except at a terminal (default false)."""
 
 
 class BoundToken(Section):
@@ -321,10 +319,10 @@ Scope: TypeAlias = Annotated[str, Field(pattern=r"^[!#-\[\]-~]{1,200}$")]
 
 
 class Introspection(Section):
-    """Asks the identity provider about each token, as RFC 7662 defines it: for tokens that are no JWTs."""
+    """Asks the identity provider about each token, as RFC 7662 defines it: for tokens that are not JWTs."""
 
     client_id: ClientText
-    """The client that the portal is at the provider."""
+    """The portal's client_id at the provider."""
     client_secret: ClientText = Field(repr=False)
     """Its secret, as ${NAME}."""
     url: SafeUrl | None = None
@@ -335,12 +333,12 @@ class AuthSettings(Section):
     """Sign-in of HTTP clients: the portal accepts access tokens of an identity provider."""
 
     issuer: SafeUrl
-    """The identity provider, exactly as the `iss` of its tokens. Its metadata has the keys that sign them."""
+    """The identity provider, exactly as in the `iss` of its tokens. Its metadata has the keys that verify them."""
     audience: Annotated[str, Field(min_length=1, max_length=2000)]
-    """What the `aud` of a token has to contain: the URL of the portal, like https://portal.example/mcp, or a name that
-    the provider gives it."""
+    """The audience that the `aud` of a token has to contain: the URL of the portal, like https://portal.example/mcp, or
+    the provider's name for it."""
     url: SafeUrl | None = None
-    """The URL of the portal as clients know it. Default: the audience, which then has to be a URL."""
+    """The URL at which clients reach the portal. Default: the audience, which then has to be a URL."""
     scopes: Annotated[tuple[Scope, ...], Strict(False), Field(max_length=50)] = ()
     """Scopes that each token must have. Default: none."""
     algorithms: Annotated[tuple[Algorithm, ...], Strict(False), Field(min_length=1)] = ("RS256", "ES256")
@@ -348,9 +346,9 @@ class AuthSettings(Section):
     leeway_seconds: Annotated[float, Field(ge=0, le=300)] = 30.0
     """Seconds by which the provider's clock may differ from this one (default 30)."""
     introspection: Introspection | None = None
-    """How to check tokens that are no JWTs. Default: they are refused."""
+    """How to check tokens that are not JWTs. Default: they are refused."""
     client_id: ClientText | None = None
-    """The client that the portal itself is at the issuer, for people who sign in at upstreams (oauth: {per: caller}).
+    """The portal's own client_id at the issuer, for people who sign in at upstreams (oauth: {per: caller}).
     Its redirect URI is that of the portal with /oauth/sign-in/identity instead of /mcp. Default: none."""
     client_secret: ClientText | None = Field(default=None, repr=False)
     """Its secret, as ${NAME}. Default: none, for a public client."""
@@ -365,7 +363,7 @@ class AuthSettings(Section):
             AnyHttpUrl(self.resource)
         except ValidationError:
             raise refusal(
-                "has an audience that is no URL", "Set url to the URL of the portal, as clients know it."
+                "has an audience that is not a URL", "Set url to the URL at which clients reach the portal."
             ) from None
         return self
 
@@ -381,7 +379,7 @@ class AuthSettings(Section):
 
 
 class ClaimProfile(Section):
-    """The profile of those whose claim has this value."""
+    """The profile of people whose claim has this value."""
 
     claim: Annotated[str, Field(min_length=1, max_length=500)]
     """The claim, like https://id.example/roles; "*" means all others."""
@@ -392,27 +390,27 @@ class ClaimProfile(Section):
 
 
 def readings(fitting: str) -> list[tuple[str, str]]:
-    """What "claim:value" may mean. Both may have colons; one before // is within a URL."""
+    """The possible meanings of "claim:value". Both parts may have colons; one before // is within a URL."""
     colons = (each.start() for each in re.finditer(":(?!//)", fitting))
     return [(fitting[:at], fitting[at + 1 :]) for at in colons if 0 < at < len(fitting) - 1]
 
 
 class Tenants(Section):
-    """Which tenant and profile somebody has who signed in, by the claims of the token.
+    """The tenant and profile of a person who signed in, by the claims of the token.
 
-    A claim is named as it stands in the token, or by a path into it, like realm_access.roles.
+    A claim is named as in the token, or by a path into it, like realm_access.roles.
     """
 
     claim: Annotated[str, Field(min_length=1, max_length=500)] | None = None
-    """The claim with the tenant's name. A token without it is refused. Default: nobody has a tenant."""
+    """The claim with the tenant's name. A token without it is refused. Default: no tenants."""
     profiles: Annotated[
         Annotated[dict[str, ProfileName], Field(max_length=1000), Tag(f"{TAG}mapping")]
         | Annotated[tuple[ClaimProfile, ...], Strict(False), Field(max_length=1000), Tag(f"{TAG}list")],
         Discriminator(lambda value: f"{TAG}list" if isinstance(value, list | tuple) else f"{TAG}mapping"),
     ] = Field(default_factory=dict)
     """The profile by "claim:value", like {"groups:admins": admin, "*": reader}; or a list like [{claim: groups, value:
-    "urn:x:admins", profile: admin}], where both may have colons. The first that fits counts; "*" is for all others. A
-    token that nothing fits is refused. Default: nobody has a profile."""
+    "urn:x:admins", profile: admin}], where both may have colons. The first match counts; "*" is for all others. A token
+    without a match is refused. Default: no profiles."""
 
     @property
     def entries(self) -> dict[str | int, ClaimProfile]:
@@ -440,11 +438,11 @@ class ServerSettings(Section):
     continues without them, with a notice."""
     drain_seconds: Annotated[float, Field(ge=0, le=3600)] = 3.0
     """Seconds that open HTTP responses get to end when the portal is stopped (default 3). Then their connections are
-    closed; journaled runs go on later."""
+    closed; journaled runs continue later."""
     check: Literal["strict", "warn", "off"] = "strict"
     """Effect of a type error. strict (the default): the script is refused; warn: a notice; off: no check."""
     repairs: bool = True
-    """Whether invalid arguments are repaired where the meaning is certain (default true), like a number in a string.
+    """Whether invalid arguments are repaired if the meaning is certain (default true), like a number in a string.
     Each repair adds a notice. With false such calls are refused."""
     observe_results: bool = True
     """Whether the portal infers result types of tools without an outputSchema from their results (default true). It
@@ -480,8 +478,7 @@ class ServerSettings(Section):
     when a person accepts it with `mcp-code-portal reload`, or at SIGHUP. watch: at once, for files that no script
     reaches. signal is a former name of ask."""
     offers: Annotated[tuple[Literal["resources", "prompts"], ...], Strict(False), Field(max_length=2)] = ()
-    """What the portal passes through from its upstreams besides the two tools: resources, prompts, both or none (the
-    default)."""
+    """Offers of upstreams that the portal passes on, besides its tools: resources, prompts, both or none (default)."""
     progress_seconds: Seconds = 5.0
     """Seconds between two progress notifications of a running script, if the client requests them (default 5)."""
     workers: int | None = Field(default=None, ge=1, le=256)
@@ -509,7 +506,7 @@ class ServerSettings(Section):
 
 STDERR: Final = "stderr"
 STORE: Final = "store"
-"""Where the audit log is, unless in a file."""
+"""The place of an audit log that is not in a file."""
 
 
 class AuditSettings(Section):
@@ -527,8 +524,7 @@ class AuditSettings(Section):
 
 
 class TelemetrySettings(Section):
-    """What the portal tells operators by OpenTelemetry. Sampling, batches and limits are set by the OTEL_* variables of
-    its SDK. Needs the extra telemetry."""
+    """OpenTelemetry. The OTEL_* variables of its SDK set sampling, batches and limits. Needs the extra telemetry."""
 
     otlp: Url | None = Field(default=None, repr=False)
     """The base URL of a collector that speaks OTLP over HTTP, like http://127.0.0.1:4318. Default: nothing is sent."""
@@ -563,13 +559,12 @@ RunEvent: TypeAlias = Literal[
 
 
 class Webhook(Section):
-    """A URL that is told what becomes of runs, by POST requests as Standard Webhooks defines them."""
+    """A URL that receives the events of runs, as POST requests by Standard Webhooks."""
 
     url: SafeUrl = Field(repr=False)
-    """Where to send them: https://, or http:// on this machine. Retried for a day."""
+    """The URL of the receiver: https://, or http:// on this machine. Retried for a day."""
     secret: WebhookSecret = Field(repr=False)
-    """The key that signs them, as ${NAME}: whsec_ and 24 to 64 bytes in base64, or any text of at least 16
-    characters."""
+    """The signing key, as ${NAME}: whsec_ and 24 to 64 bytes in base64, or any text of at least 16 characters."""
     events: Annotated[tuple[RunEvent, ...], Strict(False), Field(max_length=100)] = get_args(RunEvent)
     """Which events to send. Default: all."""
 
@@ -583,17 +578,16 @@ class RunsSettings(Section):
     Default: a file in mcp-code-portal in $XDG_STATE_HOME."""
     key: Key | None = Field(default=None, repr=False)
     """The secret that encrypts arguments, results and scripts in the store, as ${NAME}: at least 16 characters. Does
-    not cover names, times and states. Without it, or with another one, earlier runs cannot go on. Default: no
+    not cover names, times and states. Without it, or with another one, earlier runs cannot continue. Default: no
     encryption; only you can read the file."""
     keep_days: Annotated[float, Field(gt=0, le=3650)] = 7.0
-    """Days that a run and its results are kept after it ended (default 7). Then they are deleted. Does not cover runs
-    that wait."""
+    """Days until an ended run and its results are deleted (default 7). Does not cover runs that wait."""
     max_age_days: Annotated[float, Field(gt=0, le=3650)] = 30.0
-    """Days after its start that a run may go on, including all waits (default 30). Then it ends as expired. Does not
+    """Days after its start that a run may continue, including all waits (default 30). Then it ends as expired. Does not
     cover how long its result is kept."""
     park_after_seconds: Annotated[float, Field(ge=0, le=3600)] = 2.0
     """Seconds that a run keeps its sandbox process while all of its calls wait for a person, a timer or an event
-    (default 2). Then it is parked, and holds no process. Does not cover waits for upstreams."""
+    (default 2). Then it is parked: suspended, without a process. Does not cover waits for upstreams."""
     quota_mib: Annotated[int, Field(ge=1, le=1 << 30)] = 1024
     """MiB that one caller may keep in the store (default 1024): journals, answers and results, compressed. Beyond it
     new runs and results are refused with quota_exceeded. Does not cover what its open runs still write."""
@@ -602,7 +596,7 @@ class RunsSettings(Section):
     without one it counts as a secret and is masked. Default: that of the listener with --http; over stdio none, and
     events are refused."""
     webhooks: Annotated[tuple[Webhook, ...], Strict(False), Field(max_length=100)] = ()
-    """URLs that are told when a run waits or ends. Default: none."""
+    """URLs that are notified when a run waits or ends. Default: none."""
 
     @property
     def is_shared(self) -> bool:
@@ -661,11 +655,11 @@ class PortalManifest(Section):
     server: Annotated[ServerSettings, EMPTY_IS_DEFAULT] = ServerSettings()
     """How the portal itself serves."""
     tenants: Tenants | None = None
-    """Tenants and profiles of people who sign in (server.auth). Default: everybody has the same capabilities."""
+    """Tenants and profiles of people who sign in (server.auth). Default: everyone has the same capabilities."""
     runs: Annotated[RunsSettings, EMPTY_IS_DEFAULT] = RunsSettings()
     """How runs are kept, so that they survive a restart and can wait for days."""
     telemetry: TelemetrySettings | None = None
-    """What the portal tells operators by OpenTelemetry. Default: nothing, which costs nothing."""
+    """OpenTelemetry for operators. Default: none, at no cost."""
     middleware: Annotated[tuple[MiddlewareName, ...], Strict(False), Field(max_length=20)] = ()
     """Your own Python around every call of a script, outermost first: package.module:name, an async function. Modules
     may be beside this file. They run with the portal's rights. Default: none."""
@@ -673,7 +667,7 @@ class PortalManifest(Section):
     """Read-only functions that answer for another one while its upstream is down, in this order, like
     {search.web: [search2.web]}. They take the same arguments. Default: none."""
     defaults: Annotated[Defaults, EMPTY_IS_DEFAULT] = Defaults()
-    """What holds for every upstream that does not say otherwise."""
+    """Settings of every upstream that does not override them."""
 
 
 FILE = "portal.schema.json"

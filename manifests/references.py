@@ -57,13 +57,13 @@ def fetch_nothing(
 
 
 STAND_IN: Final = "stand-in.example"
-"""What the stand-in of each reference begins with."""
+"""The beginning of each reference's stand-in."""
 
 
 def stand_in(
     references: Collection[SecretReference], folder: Path, hashes: Mapping[str, str]
 ) -> Mapping[SecretReference, str | SecretError]:
-    """Resolve no reference, and let none that is missing be a problem: checks what is written, and runs nothing."""
+    """Replace each reference by a stand-in, so that a missing secret is not a problem: for checks that run nothing."""
     return {each: _standing_for(each) for each in references}
 
 
@@ -75,7 +75,7 @@ _SCHEMES: Final = {
     "store": "postgres://",
     **dict.fromkeys(("url", "otlp", "issuer", "public_url"), "https://"),
 }
-"""What a whole value of these keys needs before it is one."""
+"""The beginning that a stand-in for a whole value of these keys needs to be valid."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ _SECTIONS = (("upstreams",), ("defaults",), ("server",), ("runs",), ("telemetry"
 read it. Nothing else of the capabilities depends on the environment."""
 
 _COMPONENT: Final = ("server", "component")
-"""A path that has to be known before anything runs: its file is among those that a person accepts."""
+"""A path that must be known before anything runs, because a person accepts the file."""
 
 NO_SECRETS = frozenset({"HOME", "LANG", "PATH", "PWD", "TMPDIR", "USER"})
 """Variables that are not secrets. A variable with a default in the manifest is a setting, not a secret either."""
@@ -181,7 +181,7 @@ def required(data: Json) -> set[str]:
 
 
 def open_variables(data: Json) -> set[str]:
-    """The variables that are settings, or say what is started or asked, which whoever accepts them has to see."""
+    """Variables that the person who accepts a manifest has to see: settings, and what is started or asked."""
     pairs = [(path, each) for path, text in _texts(data) for each in pieces(text)]
     found = [(path, each) for path, each in pairs if isinstance(each, VariableReference)]
     used = {each.name for path, each in found if {*path[2:3]} & {"command", "args", "url", "cwd", "roots"}}
@@ -205,7 +205,7 @@ class Interpolation:
     taken: dict[KeyPath, set[str]] = field(default_factory=dict, repr=False)
     """The resolved secrets, by the path of their string."""
     caller_headers: dict[KeyPath, CallerHeader] = field(default_factory=dict, repr=False)
-    """The headers that name claims of the caller. In the data a word stands for each claim."""
+    """The headers that name claims of the caller. In the data a placeholder stands for each claim."""
     fetched: Mapping[SecretReference, str | SecretError] = field(default_factory=dict, repr=False)
 
     def manifest(self, data: Json) -> Json:
@@ -320,7 +320,7 @@ def read_env(path: Path) -> dict[str, str]:
 
 
 def env_content(path: Path) -> bytes | None:
-    """The file as it is; None if it does not exist. Raises ManifestError, as `read_env`."""
+    """The content of the file; None if it does not exist. Raises ManifestError, as `read_env` does."""
     try:
         content, mode = read_capped(path, MAX_BYTES)
     except FileNotFoundError:
@@ -339,7 +339,7 @@ def env_text(values: Mapping[str, str], before: str = "") -> str:
 
 
 def parsed_env(content: bytes | None, file: str) -> dict[str, str]:
-    """The variables in the content of a file, None if there is none. Raises ManifestError."""
+    """The variables in a file's `content`, which is None for a missing file. Raises ManifestError."""
     values: dict[str, str] = {}
     for number, line in enumerate(map(str.strip, utf8(content or b"", file).split("\n")), 1):
         if not line or line.startswith("#"):

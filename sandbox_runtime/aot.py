@@ -28,7 +28,7 @@ _UNUSED_SECONDS = 30 * 86400
 
 
 def guest_component() -> Path:
-    """The component of this package. Raises ComponentError: it is missing."""
+    """The component of this package. Raises ComponentError if it is missing."""
     path = Path(__file__).resolve().with_name("guest.wasm")
     if not path.is_file():
         raise ComponentError("the sandbox's guest component, sandbox_runtime/guest.wasm, is missing")
@@ -50,7 +50,7 @@ def component_sha256(component: Path) -> str:
 class AotCache:
     """Compiled components in one folder.
 
-    They are loaded as native code, so the folder must belong to this user (or root) and be writable by nobody else.
+    They are loaded as native code, so the folder must belong to this user (or root) and be writable by no one else.
     Otherwise a temporary folder is used until `close`.
     """
 
@@ -65,7 +65,7 @@ class AotCache:
         """The compiled form of `component`, compiled if it is missing.
 
         Raises:
-            ComponentError: It does not compile, or the cache was closed meanwhile.
+            ComponentError: It does not compile, or the cache was closed in between.
             CacheError: There is no space for it, not even in a temporary folder.
         """
         name = f"guest-{_key(sha256 or component_sha256(component))}.cwasm"

@@ -1,4 +1,4 @@
-"""The port for calls of a script, which whoever runs it supplies."""
+"""The port for a script's calls, supplied by the code that runs the script."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -33,9 +33,9 @@ class CallError:
 class Outcome:
     """The outcome of a call: a value, or an error.
 
-    `text` is the value as JSON in UTF-8, if it exists already. It saves the serialization. `content` are all blocks
-    that the upstream sent, None if the value has all; `beside` says which of them the value lacks. A text that
-    is None is the value's (`portal.library.results`). `data` is an error's data for programs.
+    `text` is the value as JSON in UTF-8, if that exists already, to save serializing it. `content` has all blocks that
+    the upstream sent, None if the value contains them all; `beside` lists those that it lacks. A block whose text is
+    None has the value's text (`portal.library.results`). `data` is an error's data for programs.
     """
 
     value: Json = None

@@ -45,8 +45,8 @@ class CallsInFlight:
     A live run executes its calls. A replayed run gets the answers in its record (`recording.replayed`); no call is
     started or answered here. Calls without a recorded answer wait until the run becomes live.
 
-    A guest that forges batches can neither hide a call nor cause unbounded work: call numbers must increase, no more
-    calls are cancelled than were made, and file operations run one at a time.
+    A guest that forges batches can neither hide a call nor cause unbounded work: call numbers must increase, at most as
+    many calls are cancelled as were made, and file operations run one at a time.
     """
 
     worker: WorkerProcess
@@ -127,6 +127,7 @@ class CallsInFlight:
         """The record has ended: execute calls from now on."""
         self._is_live = True
         self._flush()
+        # The run was interrupted during this operation, so a change may or may not have happened.
         if self._held_file is not None and not self._is_over:
             if self.files is not None and changes(self._held_file[1]):
                 self.files.is_in_doubt = True
@@ -192,6 +193,7 @@ class CallsInFlight:
                 self._held_bytes -= len(arguments)
             else:
                 self._start(identity, ToolCall(seq, name, values), len(arguments))
+            # Parsing it blocked the event loop: let others run before the next call.
             if len(arguments) > _LARGE_BYTES:
                 asyncio.get_running_loop().call_soon(self.start_waiting)
                 return
@@ -278,6 +280,7 @@ class CallsInFlight:
             return
         self._answers.append(answer)
         self._answers_bytes += len(answer)
+        # The only call's answer is sent at once: a script that makes one call after another waits for it.
         is_alone = len(self._running) == 1 and not self._waiting and not self._is_flushing
         if self._answers_bytes > _ANSWER_FRAME_BYTES or is_alone:
             self._send_answers()
@@ -304,7 +307,7 @@ class CallsInFlight:
             raise TooManyCallsError("too many file operations")
         if self._file is not None:
             raise FrameError("a file operation before the answer to another")
-        if identity in self._answered:
+        if identity in self._answered:  # the replay log has its answer
             return
         if self._is_live:
             self._begin_file(identity, operation, arguments)

@@ -38,7 +38,7 @@ class BakeToolsError(BakeError):
 
 
 class WorkerStartError(SandboxError):
-    """No worker process starts on this machine."""
+    """Worker processes do not start on this machine."""
 
     hint = (
         "Check this machine's memory and process limits, and that wasmtime supports its CPU. If the cache is damaged, "

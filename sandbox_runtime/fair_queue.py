@@ -1,4 +1,4 @@
-"""A queue in which callers take turns at something that is scarce: workers, turns of runs, the type checker."""
+"""A queue in which callers share something scarce: workers, turns of runs, the type checker."""
 
 import asyncio
 import math
@@ -42,8 +42,8 @@ class QueueLimits:
 def has_room(held: Counter[str], caller: str, size: float, most: float) -> bool:
     """Whether a caller may hold one more of `size` things.
 
-    Although all are taken it may, up to `most`, if it holds less than an equal share of them: it does not wait for what
-    others hold. `held` has no zeros.
+    Even if all are taken it may, up to `most` in all, if it holds less than an equal share: it need not wait for
+    callers that hold more. `held` has no zeros.
     """
     total = held.total()
     return total < size or (total < most and held[caller] < max(size // len({*held, caller}), 1))
@@ -58,26 +58,26 @@ class Waiter(asyncio.Future[Item]):
 class FairQueue(Generic[Item]):
     """A bounded queue for `size` things, up to `most` by `has_room`, that is fair between callers.
 
-    Who holds the fewest is served first, of equals who was served least recently; first in first out for each. A script
-    takes one place per 64 KiB, so the queue also limits memory. If it is full, a caller with fewer places displaces the
-    last script of the caller with the most.
+    The caller that holds the fewest is served first; among equals, the least recently served. Each caller's own waiters
+    are first in, first out. A script takes one place per 64 KiB, so the queue also limits memory. If it is full, a
+    caller with fewer places displaces the last script of the caller with the most.
     """
 
     def __init__(self, limits: QueueLimits, size: float = math.inf, most: float = 0) -> None:
         self.held: Counter[str] = Counter()
-        """How many each caller holds. Without zeros."""
+        """How many each caller holds, without zeros."""
         self._limits = limits
         self._size = size
         self._most = most
         self._lines: dict[str, dict[Waiter[Item], int]] = {}
-        """The places of each waiter by caller, who was served least recently first."""
+        """The places of each waiter by caller, the least recently served caller first."""
 
     def __len__(self) -> int:
         return sum(map(len, self._lines.values()))
 
     @property
     def newcomers(self) -> int:
-        """How many callers wait that may hold one more."""
+        """The number of waiting callers that may hold one more."""
         return sum(map(self.has_room, self._lines))
 
     def has_room(self, caller: str) -> bool:
@@ -101,7 +101,7 @@ class FairQueue(Generic[Item]):
         return waiter
 
     def next(self) -> Waiter[Item] | None:
-        """Remove the next waiter, and return it: its caller holds one more. None if none waits that may."""
+        """Remove and return the next waiter, whose caller then holds one more. None if no waiter may."""
         while self._lines:
             caller = min(self._lines, key=self.held.__getitem__)
             if not self.has_room(caller):
@@ -123,7 +123,7 @@ class FairQueue(Generic[Item]):
             del self._lines[waiter.caller]
 
     def drop(self, caller: str) -> None:
-        """The caller holds one less."""
+        """Record that the caller holds one less."""
         self.held[caller] -= 1
         if not self.held[caller]:
             del self.held[caller]
@@ -133,14 +133,14 @@ class FairQueue(Generic[Item]):
 
 
 class Turns:
-    """At most `size` at once, up to `most` by `has_room`. Who waits is served fairly between callers."""
+    """At most `size` turns at once, up to `most` by `has_room`, shared fairly between callers."""
 
     def __init__(self, size: int, most: int = 0) -> None:
         self._queue: FairQueue[None] = FairQueue(QueueLimits(most=sys.maxsize), size, most)
 
     @asynccontextmanager
     async def turn(self, caller: str) -> AsyncIterator[None]:
-        """Wait for a turn, and have it meanwhile. Does not wait if there is one."""
+        """A context that holds a turn. Waits only if no turn is free."""
         if self._queue.has_room(caller):
             self._queue.held[caller] += 1
         else:

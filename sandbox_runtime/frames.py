@@ -54,7 +54,7 @@ class ToPortal(enum.IntEnum):
     PREPARED = 6  # JSON of the guest
     FINISHED = 7  # END_HEADER, then the guest's header line and value
     TRAPPED = 8  # END_HEADER, TRAP_HEADER, then the engine's message
-    TRACE = 10  # what a traced run learned before the next frame; see trace.py
+    TRACE = 10  # the inputs that a traced run got before the next frame; see trace.py
 
 
 class TrapCause(enum.IntEnum):

@@ -1,4 +1,4 @@
-"""Parses JSON from the guest. Hostile JSON raises an error here, and never crashes later code."""
+"""Parses JSON from the guest. Hostile JSON raises an error here and cannot crash later code."""
 
 import json
 import re

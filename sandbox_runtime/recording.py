@@ -83,9 +83,9 @@ class Event:
     def masked(self, mask: Callable[[str], str]) -> "Event":
         """The event with `mask` applied to what the script sent, got or printed.
 
-        `mask` must keep JSON valid, and must not change what it has masked. It sees the secrets of one event: one that
-        is printed in two pieces is not masked. `Repetition` goes on from masked events with the same `mask`: the
-        resumed script gets the mask.
+        `mask` must keep JSON valid, and must not change what it has masked. It sees one event at a time: a secret that
+        is printed in two parts is not masked. `Repetition` continues from masked events with the same `mask`, so the
+        resumed script gets masked values.
         """
         if self.kind not in ("sent", "answered", "printed") or (text := mask(self.text)) == self.text:
             return self
@@ -101,7 +101,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The start state of a run besides its script.
+    """The initial state of a run, besides its script.
 
     `component` is the sha256 of the guest component, in hex. `seed` determines all random numbers, including secrets
     that the script generates. The clocks start at `wall_ms` (since 1970) and `monotonic_ms`. `position` counts the runs
@@ -167,7 +167,7 @@ class Record:
             yield from _calls_of(event)
 
     def index_of_call(self, seq: int) -> int | None:
-        """The index of the event with which the script made call `seq`, counted from 1; None if it made none."""
+        """The index of the event with which the script made call `seq`, counted from 1; None without such a call."""
         if seq < 1:
             return None
         for index, event in enumerate(self.events):
@@ -194,7 +194,7 @@ class Record:
         return self._with_environment(lambda names: dict.fromkeys(names, ""))
 
     def with_environment(self, values: Mapping[str, str]) -> "Record":
-        """The record with the present values of the environment. Raises RecordError: its settings are no JSON.
+        """The record with the present values of the environment. Raises RecordError if its settings are not JSON.
 
         A name without a present value is removed. A name that the run did not have is not added.
         """

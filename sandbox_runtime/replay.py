@@ -24,7 +24,7 @@ async def replay(
 
     No call is made: each call of the script must equal the recorded one, and gets the recorded answer at once. If the
     recorded run was ended from outside, the replay ends at the same event. `where` gives the place of a limit, `mask`
-    is what masked the texts of the record.
+    is the function that masked the record's texts.
 
     Raises:
         DivergenceError: The run diverged from the record; it names the first difference.
@@ -61,7 +61,7 @@ async def resume(
     `repetition` is created from that record with `goes_on`, and becomes the recording of the whole run.
 
     - Recorded calls with an answer are not made again. `unanswered` answers recorded calls without one; by default it
-      says that the outcome is unknown. Later calls go to `port`.
+      reports an unknown outcome. Later calls go to `port`.
     - If the run was interrupted during a change of a file, this and all later changes raise OSError.
     - `seq` continues, and `observer` observes all calls, recorded and new.
     - The wall clock jumps to the current time where the run becomes live; the monotonic clock continues.
@@ -69,7 +69,7 @@ async def resume(
     Raises:
         DivergenceError: The run diverged from the record before the record's end.
         RecordError: The run is over, was only parsed, or is of another guest component.
-        ReplayInterruptedError: It did not reach the record's end. Nothing was done; it can be tried again.
+        ReplayInterruptedError: It did not reach the record's end. Nothing was changed; it can be tried again.
     """
     record = repetition.replayed
     if record.settings is None or record.ending is not None:
@@ -113,7 +113,7 @@ class Repetition(Recording):
     """A recording that compares a run with a record, and ends it at the first difference.
 
     At the end of an unfinished record the run ends too. With `goes_on` it becomes live there, and this records all of
-    it. Of a masked record, `mask` is what masked it: an event is the same if it is so with secrets masked.
+    it. `mask` is the function that masked the record, if any: events are compared after masking.
     """
 
     replayed: Record

@@ -49,7 +49,7 @@ UNKNOWN_VALUE: Final = "\x00"
 """Placeholder for an argument value that is known only at run time."""
 
 FROM_RESULT: Final = "\x01"
-"""The same, of a value that may come from a result, which may be otherwise than it declares."""
+"""Like UNKNOWN_VALUE, for a value that may come from a result, which may differ from its declared type."""
 
 SPREAD: Final = "**"
 """Placeholder name for any other arguments."""
@@ -73,7 +73,7 @@ class LibraryUse(NamedTuple):
 
 
 class ScriptProblem(NamedTuple):
-    """A mistake that the sandbox found in the script, perhaps about the result of a `function`, which a `name` has."""
+    """A mistake found in the script, perhaps about the result of `function`, which is stored under `name`."""
 
     line: Line
     code: Literal[
@@ -112,7 +112,7 @@ class Prepared:
 
 RESULT_VALUE_BYTES = 32
 ARGUMENT_VALUE_BYTES = 8
-"""The bytes that each JSON value counts at least against a limit."""
+"""The least number of bytes that a JSON value counts against a limit."""
 
 _LEDGER_HINT = (
     "Calls that are unknown in the ledger may have happened: check before running the script again."
@@ -178,12 +178,12 @@ class Bounds:
 
     @property
     def result_values(self) -> int:
-        """How many values a result and its blocks may have together."""
+        """At most this many values are allowed in a result and its blocks together."""
         return self.limits.result_bytes // RESULT_VALUE_BYTES + 1
 
     @property
     def argument_values(self) -> int:
-        """How many values the arguments of one call may have."""
+        """At most this many values are allowed in the arguments of one call."""
         return self.limits.argument_bytes // ARGUMENT_VALUE_BYTES + 1
 
     def too_many_values(self) -> RunError:
@@ -326,7 +326,7 @@ def read_prepared(payload: bytes, script: str, bounds: Bounds) -> Prepared:
         is_too_much = parsed.error.code == "memory_limit"
         error = bounds.exceeded("memory_limit") if is_too_much else parsed.error.as_run_error("syntax_error")
         return Prepared(script, error=error)
-    # It may be the script with inserted awaits: the same lines, and only little longer.
+    # It may be the script with inserted awaits: the same lines, slightly longer.
     source = parsed.source or script
     is_plausible = len(source) <= 4 * len(script) + 100 and source.count("\n") == script.count("\n")
     problems, lines = parsed.problems, parsed.unguarded_lines

@@ -49,7 +49,7 @@ _TOO_SLOW = RunError(
 )
 _CANCELLED = RunError("cancelled", "the run was cancelled")
 _LOST = 0
-"""The kind of a message that says the worker is gone."""
+"""The kind of a message that reports a lost worker."""
 
 _READ_AT_ONCE_BYTES = 1 << 18
 
@@ -101,7 +101,7 @@ class Run:
 
     @property
     def waits_for_calls(self) -> bool:
-        """Whether a call of the script is under way."""
+        """Whether a call of the script is in flight."""
         return self._calls is not None and self._calls.are_running
 
     @property
@@ -173,7 +173,7 @@ class Run:
 
     def close(self) -> None:
         """Release the worker. A prepared script that did not run is dropped."""
-        # They refer to each other. So all that belongs to the run is freed now, not when the garbage collector runs.
+        # These objects refer to each other. Breaking the cycle frees the run's memory now, not at a garbage collection.
         self._calls = None
         worker = self.worker
         if worker is not None and worker.is_alive:

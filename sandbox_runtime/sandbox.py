@@ -38,11 +38,11 @@ async def open_sandbox(
 ) -> AsyncIterator["Sandbox"]:
     """Start the workers, and end them on exit.
 
-    There is one worker per core and at least two; while scripts wait for one up to two per core, and up to eight if
-    others wait for slow calls. `workers` fixes the number instead. `queue` limits the scripts that wait for a worker.
-    The first start on a machine compiles the guest component (5 s); `progress` gets a message. Enter it on a thread
-    that lives as long as the sandbox: workers end with the thread that started them.
-    Raises SandboxError: the sandbox cannot run here; the message says why.
+    There is one worker per core, at least two. While scripts wait for a worker, there are up to two per core, or eight
+    if other scripts wait for slow calls. `workers` fixes the number instead. `queue` limits the scripts that wait for a
+    worker. The first start on a machine compiles the guest component (5 s); `progress` gets a message. Enter it on a
+    thread that lives as long as the sandbox: workers end with the thread that started them. Raises SandboxError: the
+    sandbox cannot run here; the message says why.
     """
     wasm = component or guest_component()
     least = workers or max(_LEAST_WORKERS, os.cpu_count() or 1)
@@ -84,7 +84,7 @@ class Sandbox:
 
     @property
     def workers(self) -> dict[str, int]:
-        """How many processes there are, those of sessions among them: idle and busy."""
+        """The number of idle and of busy worker processes, including those of sessions."""
         idle = len(self._workers.free)
         return {"idle": idle, "busy": max(len(self._workers.all) - idle, 0)}
 
@@ -102,7 +102,7 @@ class Sandbox:
         """Take a worker for one script; `where` gives the place of a limit.
 
         Waits for a free worker in a fair queue: `caller` identifies the caller, and `script_bytes` is the memory held
-        meanwhile, which may be less than the whole script. If no worker becomes free, or too many wait
+        while waiting, which may be less than the whole script. If no worker becomes free, or too many wait
         (`sandbox_busy`), or the session is gone (`worker_lost`), the run returns that error. `recording` records the
         run for a replay.
         """
@@ -183,7 +183,7 @@ class Workers:
 
     It always has `size` workers. While callers wait it gets more, every 20 ms, up to twice as many that compute; more
     would only slow each other down (`python -m benchmarks.throughput`). Scripts keep their worker while they wait for
-    slow calls. So those with a call under way, or held for more than 100 ms, do not count, up to `most` altogether.
+    slow calls. So those with a call in flight, or held for more than 100 ms, do not count, up to `most` altogether.
     Additional workers end after a minute without use. If `most` are held, a caller with less than an equal share gets a
     further one, up to twice `most`; not if `most` is 1.
     """
@@ -197,7 +197,7 @@ class Workers:
     free: dict[WorkerProcess, asyncio.TimerHandle] = field(default_factory=dict)
     """The free workers, longest free first, each with the timer that retires it."""
     _held: dict[WorkerProcess, tuple[str, float]] = field(default_factory=dict)
-    """Who took each of the other workers, and when in the loop's time."""
+    """The caller that took each of the other workers, and when, in the loop's time."""
     _growth: asyncio.TimerHandle | None = None
     _respawns: set[asyncio.Task[None]] = field(default_factory=set)
     _is_open: bool = True
@@ -224,7 +224,7 @@ class Workers:
 
     async def take(self, caller: str = "", script_bytes: int = 0) -> WorkerProcess:
         """Take a free worker, or wait for one. Raises BusyError."""
-        # In turns, so that it has renewed its instance; but among so few that others are left alone until they retire.
+        # Rotate, so that the worker has renewed its instance; but among few, so that the others can retire.
         turns = islice(self.free, max(len(self.free) - _BUSY_FACTOR * self.size, 0), None)
         if self.waiting.has_room(caller) and (worker := next(turns, None)) is not None:
             self.free.pop(worker).cancel()

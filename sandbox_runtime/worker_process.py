@@ -49,7 +49,7 @@ def start_process(
 
 
 def boot_command(module: str, main: str, *arguments: str) -> list[str]:
-    """The command that runs `module.main(*arguments)` with no more of Python than it imports."""
+    """The command that runs `module.main(*arguments)` and loads only the Python modules that this imports."""
     engine = find_spec("wasmtime")  # not imported: only workers map it
     assert engine is not None and engine.origin is not None, "it is a dependency"
     folders = dict.fromkeys(str(Path(file).resolve().parents[1]) for file in (__file__, engine.origin))
@@ -153,7 +153,7 @@ class ForkLauncher:
 
 
 def cpu_seconds(pid: int | None) -> float | None:
-    """What a process has computed so far; None where the system does not tell."""
+    """The CPU seconds that a process has used; None if the system does not report them."""
     try:
         numbers = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -219,7 +219,7 @@ class WorkerProcess(asyncio.Protocol):
 
     @property
     def waits_for_calls(self) -> bool:
-        """Whether a call of its script is under way."""
+        """Whether a call of its script is in flight."""
         return self._listener is not None and self._listener.waits_for_calls
 
     def listen(self, listener: Listener | None, max_frame_bytes: int = _IDLE_FRAME_BYTES) -> None:

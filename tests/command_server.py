@@ -28,7 +28,7 @@ def serve(path: str) -> None:
     ]:
         import_module(name)
     gc.freeze()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that watch commands
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no one waits for the processes that watch commands
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen()

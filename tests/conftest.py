@@ -38,7 +38,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="session", autouse=True)
 def state_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """What portals learn in tests they neither know the next time nor leave behind."""
+    """Portals in tests start without learned types, and leave none behind."""
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
 
 
@@ -59,7 +59,7 @@ def trusted() -> Iterator[None]:
 
 @pytest.fixture
 def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a portal learns in this test no other test knows."""
+    """A folder for learned types of this test alone."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 

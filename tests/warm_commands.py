@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 _HERE = Path(__file__).parent
 _KEPT: list[object] = []
-"""What ends with this process: the server's stdin, and the folder of its socket."""
+"""Resources that end with this process: the server's stdin, and the folder of its socket."""
 
 
 @cache

@@ -17,10 +17,10 @@
     │   ├── UpstreamFaultError          HTTP 5xx from the upstream or a gateway: it may have acted
     │   └── UpstreamCutOffError         it sent more than a limit allows: its connection was closed
     ├── UpstreamIncompleteError         it asked for more input, and the call did not complete: it may have acted
-    │   └── UpstreamUnansweredError     nobody answered the request for input within the call's deadline
+    │   └── UpstreamUnansweredError     the request for input was not answered within the call's deadline
     └── UpstreamRefusedError            it answered with a JSON-RPC or HTTP error
         ├── UpstreamInternalError       its own failure: another call would have failed, too
-        ├── UpstreamSessionError        it does not know the session any more
+        ├── UpstreamSessionError        it no longer knows the session
         ├── UpstreamBusyError           HTTP 429: try again later
         ├── UpstreamUnauthorizedError   HTTP 401: the credentials are not accepted
         └── UpstreamRightsError         HTTP 401, although the same credentials are accepted for other calls
@@ -48,7 +48,7 @@ class UpstreamError(Exception):
     """A call to an upstream has no result. `Upstream.call` masks configured secrets in the message.
 
     `rpc_code` is the code of a JSON-RPC error, `data` its data, `after_seconds` the `Retry-After` of the upstream.
-    The message says what is the matter, also to scripts; `remedy` what to do about it, to the operator only.
+    The message says what went wrong, and scripts see it; `remedy` says what to do, and only the operator sees it.
     """
 
     code: ClassVar[str] = "upstream_error"
@@ -95,7 +95,7 @@ class UpstreamNeedsLoginError(UpstreamDownError):
 
 
 class UpstreamCallerError(UpstreamError):
-    """The upstream is for people who signed in at the portal, and the caller is none."""
+    """The upstream requires a caller who signed in at the portal."""
 
     code = "sign_in_needed"
     hint = "Nothing was sent. Sign in at the portal's identity provider: its static tokens name no person."
@@ -152,11 +152,11 @@ class UpstreamFaultError(UpstreamAnswerError):
 
 
 class UpstreamCutOffError(UpstreamAnswerError):
-    """All calls in flight end with it, and the circuit opens."""
+    """The upstream broke a limit: its calls in flight fail, and the circuit opens."""
 
 
 class UpstreamIncompleteError(UpstreamError):
-    """The call is not retried: from the start it would be a different call, perhaps with other answers."""
+    """The call is not retried: started again, it would be a different call, perhaps with other answers."""
 
     code = "upstream_halfway"
     hint = "Check the effect before retrying: the call was started and may have happened in part."
@@ -193,8 +193,8 @@ _NETWORK_FAILURE: Final = re.compile(
 
 
 def is_network_failure(text: str) -> bool:
-    """Whether an upstream's text says, in what is stored of it, that it did not reach what is behind it."""
-    return _NETWORK_FAILURE.search(text[:_MAX_MESSAGE]) is not None  # of 16 MiB the search takes two seconds
+    """Whether an upstream's text reports that its own backend was unreachable. Only the stored part is searched."""
+    return _NETWORK_FAILURE.search(text[:_MAX_MESSAGE]) is not None  # searching 16 MiB takes two seconds
 
 
 def kind_of_refusal(code: int, message: str) -> type[UpstreamRefusedError]:
@@ -204,7 +204,7 @@ def kind_of_refusal(code: int, message: str) -> type[UpstreamRefusedError]:
 
 
 class UpstreamSessionError(UpstreamRefusedError):
-    """Not certain enough to send every call again. The next call uses a new session."""
+    """The server may have lost the session. The next call uses a new one; this one is retried only if idempotent."""
 
     hint = "The upstream forgot its session, and what it kept in it. Repeat the call: the next one has a new session."
     repetition = "if_safe"
@@ -217,7 +217,7 @@ class UpstreamBusyError(UpstreamRefusedError):
 
 
 class UpstreamUnauthorizedError(UpstreamRefusedError):
-    """The portal reconnects with current credentials and sends the call once more."""
+    """The portal reconnects with the current credentials and retries the call once."""
 
     code = "upstream_unauthorized"
     hint = "The portal's credentials for this upstream are missing, wrong or expired. Tell the operator."

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 MAX_REMOVED: Final = 1_000
-"""Removed upstreams that are remembered, because running scripts may still name them."""
+"""At most this many removed upstreams are remembered, because running scripts may still name them."""
 
 
 @dataclass(frozen=True)
@@ -50,24 +50,24 @@ class FleetChanges:
 
 @dataclass(eq=False)
 class Fleet:
-    """The upstreams of a manifest by name, in its order, with the credentials of the portal; `people` has others.
+    """The upstreams of a manifest by name, in its order, with the portal's credentials; `people` has personal ones.
 
-    They are supervised in `tasks`.
+    `tasks` supervises them.
     """
 
     tasks: TaskGroup
     folder: Path
-    """Where children run, and relative paths begin."""
+    """The working directory of children, and the base of relative paths."""
     on_change: Callable[[Upstream], None]
     """Called in the event loop after each change of an upstream's state or tools. It must not raise."""
     on_offering_change: Callable[[], None] = lambda: None
-    """Called when the resources or prompts of one may have changed."""
+    """Called when an upstream's resources or prompts may have changed."""
     listings: Path | None = None
     """The folder for listings of lazy upstreams; None stores none."""
     logins: LoginsOf | None = None
-    """Those of people."""
+    """The logins of people."""
     portal_logins: LoginsOf | None = None
-    """Those of the portal, if not in files."""
+    """The portal's own logins, if they are not in files."""
     observer: RequestObserver | None = None
     """Sends and observes each request that a caller makes."""
     redact: Redaction = field(default_factory=lambda: Redaction(()))
@@ -94,7 +94,7 @@ class Fleet:
         return self._upstreams[name] if name in self._upstreams else self._removed[name]
 
     def replace(self, settings: Mapping[str, "UpstreamSettings"], secrets: Collection[str]) -> FleetChanges:
-        """Start upstreams that are new, restart those with other settings, and remove the others. Does not wait.
+        """Start new upstreams, restart those whose settings changed, and remove the others. Does not wait.
 
         Calls in flight end on the connection on which they began. Later calls wait for the new one.
         """
@@ -114,11 +114,11 @@ class Fleet:
         }
         self._settings = dict(settings)
         for name in changes.changed:
-            self._upstreams[name].replace(former[name], "the manifest has changed it")
-            self.people.remove(name, "the manifest has changed it")
+            self._upstreams[name].replace(former[name], "it was changed in the manifest")
+            self.people.remove(name, "it was changed in the manifest")
         for name in changes.removed:
-            former[name].remove("the manifest has it no more")
-            self.people.remove(name, "the manifest has it no more")
+            former[name].remove("it was removed from the manifest")
+            self.people.remove(name, "it was removed from the manifest")
             self._removed[name] = former[name]
         for name in [*self._removed][:-MAX_REMOVED]:
             del self._removed[name]
@@ -129,9 +129,9 @@ class Fleet:
         return self._settings[name].spec if name in self._settings else None
 
     def settings(self, name: str) -> "UpstreamSettings":
-        """Raises UpstreamUnavailableError: the manifest has no such upstream any more."""
+        """Raises UpstreamUnavailableError: the upstream was removed from the manifest."""
         if name not in self._settings:
-            raise UpstreamUnavailableError(f"upstream {name!r}: the manifest has it no more")
+            raise UpstreamUnavailableError(f"upstream {name!r}: it was removed from the manifest")
         return self._settings[name]
 
     def want_all(self) -> None:
@@ -148,7 +148,7 @@ class Fleet:
         return [upstream for upstream in watched if upstream.state.status == "starting"]
 
     def _opened(self, name: str, own: "UpstreamSettings") -> Upstream:
-        """One with the credentials of the portal, which is supervised from now on."""
+        """Open an upstream with the portal's credentials, and supervise it."""
         wire = self._wire_opener(name, own, self.redact, self._portal_login(name, own.spec))
         store = (
             ListingStore(self.listings, name, own.spec, self.folder, own.written) if self.listings else None
@@ -170,16 +170,16 @@ class Fleet:
     def _persons(
         self, name: str, headers: Headers, person: Person, on_change: Callable[[Upstream], None]
     ) -> Upstream:
-        """One as a single person has it."""
+        """Open an upstream for one person."""
         settings = self.settings(name)
         spec = settings.spec
-        assert isinstance(spec, HttpUpstream), "nothing else has credentials of people"
+        assert isinstance(spec, HttpUpstream), "only HTTP upstreams have personal credentials"
         login, how_to_sign_in = self._portal_login(name, spec), ""
         if spec.is_per_caller:
-            if self.logins is None:  # never with the portal's login instead
+            if self.logins is None:  # never fall back to the portal's login
                 raise UpstreamUnavailableError(f"upstream {name!r}: there is no store for logins of people")
             login, how_to_sign_in = self.logins(name, spec.url, person.owner), "sign in again"
-        # Its own redaction: that of all upstreams keeps few tokens.
+        # A redaction of its own: the shared one keeps only a few tokens.
         redact = Redaction(self.secrets)
         own = spec.model_copy(update={"headers": {**spec.headers, **headers}, "start": "eager"})
         return Upstream(
@@ -211,7 +211,7 @@ class Fleet:
             mask = Redaction(configured).in_json
 
             def start(diagnostics: Diagnostics) -> AbstractAsyncContextManager[Wire]:
-                # Looked up at every attempt: the command may have been installed meanwhile.
+                # Looked up at every attempt: the command may have been installed since.
                 command = ChildCommand.of(spec, self.folder, os.environ)
                 return open_stdio_wire(command, diagnostics, mask, spec.message_bytes)
 
@@ -235,7 +235,7 @@ class Fleet:
 
 @dataclass(frozen=True)
 class UpstreamSettings:
-    """What the manifest says about one upstream.
+    """One upstream's section of the manifest, resolved.
 
     `credentials` are secrets that are masked in its results. `renew` fetches new headers after a refusal, by `programs`
     of these hashes. `written` is its section with unresolved references (`ListingStore`). `caller_headers` name claims.
@@ -249,7 +249,7 @@ class UpstreamSettings:
     programs: Mapping[str, str] = field(default_factory=dict)
 
     def connects_as(self, other: "UpstreamSettings") -> bool:
-        """Whether a connection with the other settings serves these as well. The rules about tools are not its own."""
+        """Whether a connection with the other settings serves these as well; rules about tools do not concern it."""
         return self._without_rules() == other._without_rules()
 
     def _without_rules(self) -> "UpstreamSettings":

@@ -20,7 +20,7 @@ down until a person runs the command in the detail."""
 
 @dataclass(frozen=True)
 class UpstreamState:
-    """`detail` says why it is not ready, `remedy` what to do, to the operator only. No secrets. `since` is UTC."""
+    """`detail` says why it is not ready; `remedy`, for the operator only, what to do. No secrets. `since` is UTC."""
 
     status: Status
     detail: str
@@ -52,7 +52,7 @@ class Diagnostics:
     def __init__(self, redact: Redaction, stderr: tuple[str, ...] = ()) -> None:
         self.redact = redact
         self.stderr: Callable[[], tuple[str, ...]] = lambda: stderr
-        """The last lines of a stdio server's stderr: of the one before, until this one writes."""
+        """The last lines of a stdio server's stderr; until it writes, those of its predecessor."""
         self._remarks: dict[str, None] = {}
 
     def note(self, remark: str) -> None:
@@ -61,7 +61,7 @@ class Diagnostics:
             self._remarks[line] = None
 
     def forget(self) -> None:
-        """Drop the remarks so far: many servers that start well greet on their stdout before."""
+        """Drop the remarks so far: many healthy servers print a greeting on stdout first."""
         self._remarks.clear()
 
     @property
@@ -81,10 +81,10 @@ _FAILURES: Final = (errors.UpstreamTimeoutError, errors.UpstreamAnswerError)
 class CircuitBreaker:
     """Opens after five consecutive failures: calls that were sent and got no readable answer.
 
-    While open it refuses every call. After 5 s it lets one call through as a probe. Any answer closes the circuit, also
-    an error of the upstream. A failed probe doubles the time, up to a minute.
+    While open it refuses every call. After 5 s it lets one call through as a probe. Any answer closes the circuit, even
+    an error. A failed probe doubles the time, up to a minute.
 
-    Calls that were not sent, or whose caller went away, do not count. A call whose request for input nobody answered
+    Calls that were not sent, or whose caller went away, do not count. A call whose request for input was not answered
     counts only as a probe. Of concurrent calls that are cut off or get an HTTP 5xx within a second, only the first
     counts: one crash fails all of them. `clock` returns seconds.
     """
@@ -107,14 +107,14 @@ class CircuitBreaker:
 
     @contextmanager
     def guard(self) -> Iterator[None]:
-        """A context for one call. Raises UpstreamCircuitOpenError: the call must not be made now."""
+        """A context for one call. Raises UpstreamCircuitOpenError if the call must not be made now."""
         is_probe = self._admit()
         self._admitted += 1
         number = self._admitted
         try:
             yield
         except (errors.UpstreamLostError, errors.UpstreamFaultError) as error:
-            # A probe is alone, so its failure is its own.
+            # A probe runs alone, so its failure cannot be part of another call's crash.
             if is_probe or number > self._admitted_at_loss or self._clock() - self._lost > CRASH_SECONDS:
                 self._admitted_at_loss, self._lost = self._admitted, self._clock()
                 self._failed(str(error), is_probe)

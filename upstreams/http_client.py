@@ -1,4 +1,4 @@
-"""The HTTP client of the portal. Its guard says what it may reach.
+"""The portal's HTTP client. Its guard decides what the client may reach.
 
 | client | schemes | addresses | proxy | redirects | at most |
 |---|---|---|---|---|---|
@@ -9,8 +9,8 @@
 | replicas | the store's | any | no | no | - |
 | upstreams | the manifest's | any | yes | 5, one origin | the limits of calls |
 
-A name is resolved once for each request, and only the addresses that were checked are connected to: its owner cannot
-change them in between. Such a connection is used for one request, because its certificate was checked for one name.
+A name is resolved once for each request, and only checked addresses are connected to: the name's owner cannot change
+them in between. Such a connection is used for one request, because its certificate was checked for one name.
 A name behind a proxy is resolved by the proxy, which may have rules of its own; an address is checked here.
 """
 
@@ -38,7 +38,7 @@ _LOOKUPS: Final = 128
 
 _MAX_ADDRESSES: Final = 4
 _ADDRESS_SECONDS: Final = 2.0
-"""Time to connect to an address, before the next one is tried."""
+"""Time limit to connect to one address before the next one is tried."""
 
 _LAST_ADDRESS_SECONDS: Final = 10.0
 _ANY_NUMBER: Final = httpx2.Limits(max_connections=None)
@@ -47,13 +47,13 @@ _MAX_CHUNKS: Final = 20_000
 """Limit of a body: each chunk costs the portal some microseconds."""
 
 _CODINGS: Final = ("identity", "gzip", "deflate")
-"""Others, and several at once, may take much time or memory to decode."""
+"""Other or stacked encodings may take much time or memory to decode."""
 
 _PROXIES: Final = ("http", "https", "socks5", "socks5h")
 
 
 class AnswerError(Exception):
-    """An answer is not taken; the message continues after its URL or host. `is_long`: it has too many bytes."""
+    """A rejected answer. The message continues after its URL or host. `is_long`: it has too many bytes."""
 
     def __init__(self, message: str, is_long: bool = False) -> None:
         super().__init__(message)
@@ -68,7 +68,7 @@ class Destination(NamedTuple):
 
 
 Check: TypeAlias = Callable[[httpx2.URL], Awaitable[Destination]]
-"""Decides about each request, redirects included. It raises an error of its own, or OSError: the host is not found."""
+"""Decides about each request, redirects included. Raises its own error, or OSError if the host is not found."""
 
 
 @cache
@@ -88,7 +88,7 @@ def trusted_authorities() -> ssl.SSLContext:
 
 @dataclass(frozen=True)
 class Guard:
-    """What a client may reach: by default anything, and without a proxy. `proxy` gives the one for a URL."""
+    """What a client may reach: by default anything, without a proxy. `proxy` returns the proxy for a URL."""
 
     check: Check | None = None
     proxy: Callable[[httpx2.URL], str | None] = lambda url: None
@@ -96,7 +96,7 @@ class Guard:
 
 
 class GuardedTransport(httpx2.AsyncBaseTransport):
-    """Sends requests where the guard lets them go. Raises what the guard raises."""
+    """Sends the requests that the guard allows. Raises what the guard raises."""
 
     def __init__(self, guard: Guard, limits: httpx2.Limits = _ANY_NUMBER) -> None:
         self._guard = guard
@@ -120,7 +120,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         if there is None or proxy is not None:
             return await transport.handle_async_request(request)
         failure: Exception = httpx2.ConnectError("no address")
-        # IPv4 and IPv6 by turns, so that a broken family does not use up all attempts.
+        # Alternate IPv4 and IPv6, so that a broken family does not use up all attempts.
         found = there.addresses
         turn = {each: [a for a in found if a.version == each.version].index(each) for each in found}
         left = sorted(found, key=turn.__getitem__)[:_MAX_ADDRESSES]
@@ -154,10 +154,10 @@ async def exchange(
 ) -> httpx2.Response:
     """Send a request and read the whole answer, or only its head. A redirect is an answer.
 
-    Of the headers the answer has WWW-Authenticate alone.
+    WWW-Authenticate is the only header kept.
 
     Raises TimeoutError: not within `seconds`. Raises AnswerError: over `MAX_ANSWER_BYTES` when decoded, or in an
-    encoding that nobody asked for. Raises ValueError: WWW-Authenticate is not ASCII. Raises httpx2.RequestError,
+    encoding that was not requested. Raises ValueError: WWW-Authenticate is not ASCII. Raises httpx2.RequestError,
     OSError, and what the guard raises.
     """
     with anyio.fail_after(seconds):
@@ -165,17 +165,17 @@ async def exchange(
         async with aclosing(response):
             coding = response.headers.get("content-encoding", "").strip().lower()
             if reads and coding and coding not in _CODINGS:
-                raise AnswerError(f"answers in the encoding {coding[:200]!a}, which nobody asked for")
+                raise AnswerError(f"answers in the encoding {coding[:200]!a}, which was not requested")
             body = await whole_body(response.aiter_bytes(), MAX_ANSWER_BYTES) if reads else b""
     challenge = {"www-authenticate": response.headers.get("www-authenticate", "")}
-    body = body.removeprefix(b"\xef\xbb\xbf")  # of a file: JSON has no byte order mark
+    body = body.removeprefix(b"\xef\xbb\xbf")  # some servers serve files with a byte order mark
     answer = httpx2.Response(response.status_code, headers=challenge, content=body, request=request)
     answer.next_request = response.next_request
     return answer
 
 
 async def whole_body(chunks: AsyncIterable[bytes], max_bytes: int) -> bytes:
-    """The chunks of a body together. Raises AnswerError: they are too many, or too long."""
+    """Join the chunks of a body. Raises AnswerError if they are too many or too long."""
     body, count = bytearray(), 0
     async for chunk in chunks:
         body += chunk
@@ -188,7 +188,7 @@ async def whole_body(chunks: AsyncIterable[bytes], max_bytes: int) -> bytes:
 
 
 class SystemResolver:
-    """Resolves a host with the system's resolver. Raises OSError: it is not found, or no name."""
+    """Resolves a host with the system's resolver. Raises OSError if it is not found or not a valid name."""
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(_LOOKUPS, thread_name_prefix="lookup")
@@ -203,7 +203,7 @@ class SystemResolver:
 
 
 def _pinned(request: httpx2.Request, host: str, address: Address, seconds: float) -> httpx2.Request:
-    """The request to one address, with the Host and the TLS name that it was made for."""
+    """The same request to one address, with its original Host and TLS name."""
     headers = request.headers.copy()
     headers["connection"] = "close"
     timeout = {**request.extensions.get("timeout", {}), "connect": seconds}
@@ -219,9 +219,7 @@ def _pinned(request: httpx2.Request, host: str, address: Address, seconds: float
 
 @dataclass(frozen=True)
 class Route:
-    """How the environment has a URL reached. `proxy` is that of its proxy, None for none; `variable` names it for
-    people, without credentials.
-    """
+    """How the environment routes a URL. `proxy` is the URL of a proxy; `variable` shows it, without credentials."""
 
     url: httpx2.URL
     proxy: str | None = None
@@ -229,9 +227,9 @@ class Route:
 
     @classmethod
     def to(cls, url: str) -> "Route":
-        """The route to a URL, also past NO_PROXY. Raises UpstreamUnavailableError: its proxy cannot be used.
+        """Return the route to a URL, honouring NO_PROXY. Raises UpstreamUnavailableError if its proxy cannot be used.
 
-        httpx2 would prepare all proxies of the environment, also one that this URL does not need.
+        httpx2 would prepare every proxy of the environment, even those that this URL does not need.
         """
         parsed = httpx2.URL(url)
         proxies = {URLPattern(key): value for key, value in get_environment_proxies().items()}
@@ -250,8 +248,8 @@ class Route:
             raise UpstreamUnavailableError(fault, remedy="for socks:// try socks5://")
         return cls(parsed, proxy, variable)
 
-    def told(self, error: httpx2.RequestError) -> str:
-        """An error with the host, and what the environment has to do with it."""
+    def explain(self, error: httpx2.RequestError) -> str:
+        """Describe an error with the host, and with the proxy or the authorities that the environment sets."""
         port = self.url.port or (443 if self.url.scheme == "https" else 80)
         said = f"{describe(error)} ({self.url.host}:{port}"
         if self.proxy:
@@ -263,7 +261,7 @@ class Route:
 
 
 def environment_proxy(url: httpx2.URL) -> str | None:
-    """The URL of the environment's proxy for a URL. Raises UpstreamUnavailableError: it cannot be used."""
+    """Return the environment's proxy for a URL. Raises UpstreamUnavailableError if it cannot be used."""
     return Route.to(str(url)).proxy
 
 

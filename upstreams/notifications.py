@@ -23,7 +23,7 @@ from upstreams.transports.wire import Wire
 ABANDONED_SECONDS: Final = 300.0
 """How long an abandoned request without an answer counts as in flight. A cancelled request is never answered."""
 
-# Far from the ids that the wire counts itself, and still a 32-bit number for servers that need one.
+# Far above the wire's own ids, and still a 32-bit number for servers that need one.
 _FIRST_ID: Final = 1 << 30
 TOOLS: Final = ("notifications/tools/list_changed",)
 OFFERINGS: Final = ("notifications/resources/list_changed", "notifications/prompts/list_changed")
@@ -32,7 +32,7 @@ _LONGEST_RELISTEN_SECONDS: Final = 60.0
 
 
 class AbandonedRequests:
-    """Requests of one connection that nobody waits for, while the upstream may still be working on them.
+    """Requests of one connection whose caller is gone, while the upstream may still be working on them.
 
     An upstream may ignore a cancellation. Its questions then still belong to the cancelled request, and must not be
     attributed to another caller.
@@ -61,7 +61,7 @@ class AbandonedRequests:
             self._unanswered.discard(request_id)
 
     def answered(self, request_id: RequestId | None) -> bool:
-        """Record an answer. Returns whether it is the first one to a request that was sent."""
+        """Record an answer. Returns whether it is the first to a request that was sent."""
         known = None if request_id is None else coerce_request_id(request_id)
         is_first = known in self._unanswered or known in self._abandoned
         if known is not None:
@@ -100,12 +100,12 @@ class Notifications:
                 self._changed[kind].set()
 
     async def change(self, kind: tuple[str, ...]) -> None:
-        """Wait for the next change of TOOLS or of OFFERINGS. Changes while nobody waited count as one."""
+        """Wait for the next change of TOOLS or of OFFERINGS. Changes between two waits count as one."""
         await self._changed[kind].wait()
         self._changed[kind] = anyio.Event()
 
     async def listen(self, session: ClientSession, wire: Wire) -> None:
-        """Keep a subscription open where the protocol has one; older servers notify by themselves.
+        """Keep a subscription open if the protocol has one; older servers notify without it.
 
         It also detects the end of a stateless HTTP upstream before the next call.
         """
@@ -134,7 +134,7 @@ class Notifications:
                 if isinstance(failure, UpstreamUnavailableError):
                     wire.give_up(str(failure))
                     return
-                # A gateway may refuse for a while; the server's own answer is final.
+                # A gateway's refusal may pass; the server's own answer is final.
                 if failure is None or type(failure) is UpstreamRefusedError:
                     return
             except SubscriptionLost:

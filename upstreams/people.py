@@ -1,7 +1,7 @@
-"""Upstreams as single people have them: with their own tokens, or with headers that name them.
+"""Personal connections to upstreams: with the person's own tokens, or with headers that name the person.
 
-Rule 1: each person has a connection of their own. An upstream binds a session to whoever began it.
-Rule 2: a connection that nobody uses ends when it is idle, or cannot be opened. Nothing is retried for nobody.
+Rule 1: each person has a connection of their own. An upstream binds a session to the person who began it.
+Rule 2: an unused connection ends when it is idle or cannot be opened. It is never retried without a caller.
 """
 
 import re
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 IDLE_SECONDS: Final = 300.0
 MAX_CONNECTIONS: Final = 1_000
-"""Connections of people, to all upstreams. One more ends the one that was unused for longest."""
+"""Personal connections to all upstreams. One more ends the least recently used one."""
 
 MAX_CLAIM_CHARACTERS: Final = 1_024
 _CLAIM: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
@@ -31,7 +31,7 @@ _CLAIM: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 
 @dataclass(frozen=True)
 class Person:
-    """Who calls. `owner` tells them from everybody else; `claims` are those that headers may name."""
+    """A caller who signed in. `owner` identifies the person; `claims` are those that headers may name."""
 
     owner: str
     claims: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -39,13 +39,13 @@ class Person:
 
 Headers: TypeAlias = Mapping[str, str]
 OpenOwn: TypeAlias = Callable[[str, Headers, Person, Callable[[Upstream], None]], Upstream]
-"""Makes the upstream of this name with these headers and the person's login. The callback is its `on_change`."""
+"""Opens the upstream of this name with these headers and the person's login. The callback is its `on_change`."""
 
 PORTAL: Final = ""
 """The owner of the portal's own logins."""
 
 LoginsOf: TypeAlias = Callable[[str, str, str], "Logins"]
-"""The login at an upstream's name and URL of a person's `owner`, or of PORTAL."""
+"""Return the login for an upstream's name and URL, and a person's `owner` or PORTAL."""
 
 
 @dataclass(eq=False)
@@ -86,7 +86,7 @@ class PeoplesUpstreams:
         return bool(self._caller_headers(upstream))
 
     def headers(self, upstream: str, claims: Mapping[str, str]) -> Headers:
-        """The headers that name the person. Raises UpstreamClaimError: a claim is missing, or no header."""
+        """The headers that name the person. Raises UpstreamClaimError: a claim is missing, or not valid in a header."""
         return {
             name: "".join(
                 part if isinstance(part, str) else _claim(upstream, name, part.claim, claims)
@@ -113,12 +113,12 @@ class PeoplesUpstreams:
             self._end_if_over(key, connection)
 
     def forget(self, upstream: str, owner: str) -> None:
-        """End the person's connections: the login is another one, or gone."""
+        """End the person's connections: the login was replaced or deleted."""
         for connection in self._popped(upstream, owner):
             connection.scope.cancel()
 
     def remove(self, upstream: str, reason: str) -> None:
-        """End the connections of all after their calls in flight: the upstream is another one, or gone."""
+        """End everyone's connections after their calls in flight: the upstream was changed or removed."""
         for connection in self._popped(upstream):
             connection.upstream.remove(reason)
 

@@ -27,7 +27,7 @@ SAMPLE: Final = "sampling/createMessage"
 LIST_ROOTS: Final = "roots/list"
 
 MAX_ROUNDS: Final = 10
-"""How often one call is repeated with answers."""
+"""At most this many times a call is repeated with answers."""
 
 MAX_QUESTIONS_A_ROUND: Final = 10
 
@@ -36,7 +36,7 @@ _LONGEST_PAUSE_SECONDS: Final = 0.25
 
 
 class QuestionError(Exception):
-    """A request gets no answer. `code` is for the script that made the call, the message for both sides."""
+    """A request is not answered. `code` is for the script that made the call, the message for both sides."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -53,7 +53,7 @@ class ServerRequestHandler(Protocol):
         """The client's capabilities. `roots` come from the manifest instead."""
 
     async def answer(self, method: str, params: dict[str, Json]) -> dict[str, Json]:
-        """The result of the request. Raises QuestionError: it gets no answer."""
+        """Return the result of the request. Raises QuestionError if it is not answered."""
 
     def not_answered(self, error: QuestionError, *, is_its_own: bool) -> None:
         """Record an unanswered request. Unless `is_its_own`, it may belong to another call."""
@@ -68,7 +68,7 @@ class ServerRequestRouter:
         self._allowed = {method for method, is_allowed in may_ask.items() if is_allowed}
         self._calls: dict[ActiveCall, None] = {}
         self.abandoned = AbandonedRequests()
-        """Abandoned calls, which may still cause requests. Nobody answers those."""
+        """Abandoned calls, whose requests are not answered."""
 
     def callbacks(self) -> dict[str, Any]:
         """The callbacks for the SDK's session, which declares their capabilities to an older upstream."""
@@ -113,6 +113,7 @@ class ServerRequestRouter:
             requests, state = raw.get("inputRequests") or {}, raw.get("requestState")
             if not isinstance(requests, dict) or len(requests) > MAX_QUESTIONS_A_ROUND:
                 break
+            # Without requests the upstream only wants the call repeated later.
             if not requests:
                 await anyio.sleep(min(_LONGEST_PAUSE_SECONDS, 0.05 * 2**number))
             answers = {key: await self._answer_input_request(each, call) for key, each in requests.items()}
@@ -205,7 +206,7 @@ class ActiveCall:
         self.questions: set[_Question] = set()
         """Unanswered requests that may belong to it."""
         self.has_begun = False
-        """Whether it was repeated with answers."""
+        """Whether the call was repeated with answers."""
         self.unanswered = ""
         """The method of a request without an answer when the call ended."""
 
@@ -225,5 +226,5 @@ class _Question:
     method: str
     calls: set[ActiveCall]
     is_shared: bool
-    """Whether there were several calls when it came: nobody knows which one is to blame."""
+    """Whether several calls were in flight when it came, so that it cannot be attributed to one."""
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)

@@ -17,7 +17,7 @@ from manifests.portal_manifest import HttpUpstream, StdioUpstream
 
 MASK: Final = "[hidden]"
 LEAST_CHARACTERS: Final = 6
-"""Shorter values are not masked: they occur in ordinary text, and are no real secrets."""
+"""Shorter values are not masked: they occur in ordinary text, and real secrets are longer."""
 
 MAX_SHOWN_CHARACTERS: Final = 2_000
 """Characters of an error or a reason that are shown."""
@@ -80,7 +80,7 @@ class Redaction:
         self._compile()
 
     def replace(self, secrets: Iterable[str]) -> None:
-        """Mask these from now on; the former ones count as added."""
+        """Mask these secrets; the former ones count as added."""
         former, self._secrets = self._secrets, frozenset(secrets)
         self.add(former - self._secrets)
 
@@ -90,7 +90,7 @@ class Redaction:
     def start(self, text: str, limit: int = MAX_SHOWN_CHARACTERS) -> str:
         """The first `limit` characters of a text, masked before it is cut: half a secret is a secret, too."""
         end = limit + self.longest
-        if len(text) > end:  # it may end with half a secret, which comes forward where others are masked
+        if len(text) > end:  # it may end with half a secret, which masking others moves into view
             secrets = self._pattern.finditer(text, 0, end)
             end = max([limit, *(each.end() for each in secrets if each.start() < limit)])
         masked = self(text[:end])
@@ -104,10 +104,7 @@ class Redaction:
         return "".join(character if character.isprintable() else " " for character in masked)
 
     def in_json(self, text: bytes) -> bytes:
-        """Mask the strings of a JSON text, including keys; other text is masked as a whole.
-
-        A text without a needle is not parsed.
-        """
+        """Mask the strings of a JSON text, including keys; mask other text as a whole. Unparsed if it has no secret."""
         if not any(needle in text for needle in self._needle_bytes):
             return text
         try:
@@ -140,7 +137,7 @@ class Redaction:
         either = "|".join(map(re.escape, sorted(forms, key=lambda form: (-len(form), form))))
         self._pattern = re.compile(either or r"(?!)")
         self.longest = max(map(len, forms), default=0)
-        # A part of each form that JSON never escapes: its longest plain run. Every text contains a short one.
+        # The longest run in each form that JSON never escapes. A short run would occur in every text.
         self._needles = frozenset(max(_PLAIN.findall(form), key=len, default="") for form in forms)
         self._needle_bytes = tuple(needle.encode("utf-8", "surrogatepass") for needle in self._needles)
 

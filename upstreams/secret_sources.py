@@ -45,9 +45,9 @@ _SILENT_HINT: Final = (
 def fetch_secrets(
     references: Collection[SecretReference], folder: Path, hashes: Mapping[str, str]
 ) -> Mapping[SecretReference, str | SecretError]:
-    """Fetch all references concurrently. Commands run in `folder`, with the portal's environment and no stdin, if the
-    files in `folder` that they name have these `hashes`.
+    """Fetch all references concurrently.
 
+    Commands run in `folder`, with the portal's environment and no stdin, if the files they name have these `hashes`.
     The value of a command is its stdout, at most 64 KiB of UTF-8, stripped. After `SECRET_SECONDS` a reference is an
     error, and its command is killed.
     """
@@ -80,7 +80,7 @@ def fetch_secrets(
 
 
 class _Commands:
-    """The commands that threads run in a folder. After `end` none is left, and none begins."""
+    """The commands that threads run in a folder. After `end` none is left, and none can start."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -97,7 +97,7 @@ class _Commands:
         return process
 
     def end(self) -> None:
-        self._starting.acquire()  # for good
+        self._starting.acquire()  # never released: no further command starts
         for process in self._processes:
             if process.returncode is None:
                 with suppress(ProcessLookupError, PermissionError, TimeoutExpired):

@@ -31,10 +31,10 @@ from upstreams.transports.wire import ProgressHandler, Wire, is_closed, with_std
 
 PROBE_SECONDS: Final = 0.5
 HTTP_PROBE_SECONDS: Final = 10.0
-"""A server with one shared stream, or another one, that has not answered the probe by then gets the handshake, too."""
+"""A server that has not answered the probe by then is also sent the handshake. The first is for a shared stream."""
 
 MOST_EXTENSION: Final = 10
-"""Each progress gives a call its time once more, but in all it has this many times that time at most."""
+"""Each progress report restarts a call's time limit; in total the call has at most this many times the limit."""
 
 REFUSAL_GRACE_SECONDS: Final = 10.0
 """A connection that replaced a refused one is not itself replaced after a refusal within this time."""
@@ -57,7 +57,7 @@ WireOpener: TypeAlias = Callable[[Diagnostics], AbstractAsyncContextManager[Wire
 
 
 class HandshakeFirstError(errors.UpstreamUnavailableError):
-    """The server ended at the probe of its revision, or after it. Such servers require `initialize` first."""
+    """The server ended during or after the probe of its revision. Such servers require `initialize` first."""
 
 
 class HandshakeUnansweredError(HandshakeFirstError):
@@ -112,7 +112,7 @@ async def open_session(
 
 
 async def _negotiate(client: ClientSession, wire: Wire, handshake_first: bool) -> bool:
-    """Negotiate the revision: the probe of 2026-07-28, then the older handshake. Returns whether it ignored the probe.
+    """Negotiate the revision: the probe of 2026-07-28, then the older handshake. Returns whether the probe was ignored.
 
     The SDK's `auto` mode does the same, but only with its own dispatcher. Servers that do not know the probe answer
     with an error, ignore it, end at once, or (Python SDK before 1.9.2) end when they read the next message. So the
@@ -135,7 +135,7 @@ async def _negotiate(client: ClientSession, wire: Wire, handshake_first: bool) -
             if is_ignored and _has_ended(error, wire):
                 raise HandshakeFirstError(await wire.explain_end()) from error
             raise
-        return not attempts[0].done()  # a slow server answers it late, but before the handshake
+        return not attempts[0].done()  # a slow server answers the probe late, but before the handshake
     finally:
         for attempt in attempts:
             attempt.cancel()
@@ -143,7 +143,7 @@ async def _negotiate(client: ClientSession, wire: Wire, handshake_first: bool) -
 
 
 async def _is_understood(probe: "asyncio.Future[Any]", wire: Wire) -> bool:
-    """Whether the probe found a modern server. Raises UpstreamError: the server cannot be asked anything else."""
+    """Whether the probe found a modern server. Raises UpstreamError if no handshake can follow."""
     try:
         await probe
     except MCPError as error:
@@ -209,11 +209,11 @@ class Session:
     notifications: Notifications
     questions: ServerRequestRouter
     ignored_probe: bool = False
-    """Whether it has the older handshake, and did not answer the probe in time."""
+    """Whether the server used the older handshake after it had not answered the probe in time."""
     is_retired: bool = False
     """Whether it takes no new calls. Calls in flight may still be answered."""
     was_refused: bool = False
-    """Whether it was retired because the upstream refused its credentials, or did not know it."""
+    """Whether it was retired because the upstream refused its credentials or had lost the session."""
     has_answered: bool = False
     """Whether a call succeeded."""
     tools: tuple[RecordedTool, ...] = ()
@@ -304,7 +304,7 @@ class Session:
 
     async def ask(self, method: str, params: dict[str, Json], *, seconds: float) -> dict[str, Json]:
         """The raw result of any other request, in the caller's task. Raises UpstreamError."""
-        # Nobody can answer its requests.
+        # No call is in flight that could answer the upstream's requests.
         async with self._under_way(params, seconds, None):
             raw = await self._send(method, params, {}, None, None)
         _require_complete(raw)
@@ -334,7 +334,7 @@ class Session:
             raise errors.UpstreamTimeoutError(f"no answer {in_time}") from None
         except MCPError as error:
             failure = await self._failure(error)
-            # A failed repetition says nothing about the effect of the first round.
+            # A failed repetition does not show whether the first round took effect.
             if active.has_begun:
                 failure = errors.UpstreamIncompleteError(str(failure), data=failure.data)
             raise failure from error
@@ -356,6 +356,7 @@ class Session:
         meta = dict(meta)
         _TRACE_CONTEXT.inject(meta)
         params = self._with_meta(params, meta)
+        # Closing the request ends it: nothing can arrive for it after its caller is gone.
         if self.wire.closes_requests:
             return await self.wire.send_raw_request(method, params, options, progress=progress)
         with self.questions.abandoned.sending(owner) as request_id:
@@ -399,7 +400,7 @@ class Session:
         return kind(message or f"error {error.code}", rpc_code=error.code, data=data)
 
     def _retire_if_refused(self, failure: errors.UpstreamError) -> None:
-        """Have the next calls use a new connection, if that may help. Calls in flight end on this one."""
+        """Make the next calls use a new connection, if that may help. Calls in flight end on this one."""
         is_lost = isinstance(failure, errors.UpstreamSessionError)
         is_refusal = is_lost or isinstance(
             failure, errors.UpstreamUnauthorizedError | errors.UpstreamDownError
@@ -424,7 +425,7 @@ class Session:
         self.take(tool for tool in tools if not self.is_modern or self._has_usable_headers(tool))
 
     def take(self, tools: Iterable[RecordedTool]) -> None:
-        """Let it have these tools, whose names and headers are usable."""
+        """Adopt those of these tools whose names and headers are usable."""
         self.tools = tuple(tools)
         with_headers = self.tools if self.is_modern else ()
         maps = {tool.name: inbound.x_mcp_header_map(tool.input_schema) for tool in with_headers}
@@ -441,7 +442,7 @@ class Session:
             raise failure from error
 
     def _page_of(self, raw: dict[str, Json]) -> dict[str, Json]:
-        """The same without an empty cursor, which ends a listing before 2026-07-28."""
+        """The page without an empty cursor, which ends a listing before 2026-07-28."""
         is_last = raw.get("nextCursor") == "" and not self.is_modern
         return {**raw, "nextCursor": None} if is_last else raw
 

@@ -30,10 +30,10 @@ LONGEST_PAUSE_SECONDS: Final = 30.0
 
 STABLE_SECONDS: Final = 10.0
 STABLE_HTTP_SECONDS: Final = 1.0
-"""A connection that lasted this long, or answered a call, does not count as a failure. Proxies may cut those by URL."""
+"""A connection that lasted this long, or answered a call, is not a failure. Proxies may cut HTTP ones early."""
 
 RETRY_ON_CALL_SECONDS: Final = 5.0
-"""A call starts the next attempt at once if the last one failed longer ago than this."""
+"""If the last attempt failed longer ago than this, a call starts the next one at once."""
 
 RECONNECT_WAIT_SECONDS: Final = 10.0
 """How long calls wait for an attempt that follows a failed one, from the start of that attempt."""
@@ -64,17 +64,17 @@ class Supervisor(ListedUpstream):
     on_change: Callable[[Any], None]
     """Called with the upstream after its state or its tools changed."""
     listings: ListingStore | None = None
-    """What the last portal knew of it. A lazy one starts with that."""
+    """The listing that an earlier portal stored. A lazy upstream starts with it."""
     connecting: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(MAX_CONNECTING))
-    """Bounds how many upstreams connect at once."""
+    """Limits how many upstreams connect at once."""
     on_offering_change: Callable[[], None] = lambda: None
     """Called when its resources or prompts may have changed."""
     idle_stop_seconds: float | None = None
     """Seconds without a call after which it is disconnected; None for never."""
     listed_by: "Supervisor | None" = None
-    """Another connection to the same server, whose tools it has instead of a listing of its own."""
+    """Another connection to the same server, whose tools are used instead of an own listing."""
     observe: RequestObserver | None = None
-    """Sends each request, if it is set."""
+    """If set, sends and observes each request."""
     connections: int = 0
     """Connections that were opened since the portal started."""
     _down_since: datetime | None = None
@@ -107,7 +107,7 @@ class Supervisor(ListedUpstream):
         self._diagnostics = Diagnostics(self.redact)
 
     def replace(self, former: "Supervisor", reason: str) -> None:
-        """Take over from the other one: its calls that were not sent, and its listing until it has its own."""
+        """Take over from `former`: the calls that it has not sent, and its listing until there is a new one."""
         self.apply(UpstreamListing(former.tools, former.server, former.instructions))
         former._successor = self
         former.remove(reason)
@@ -182,6 +182,7 @@ class Supervisor(ListedUpstream):
             self._last_used = anyio.current_time()
             if not self._users:
                 self._unused.set()
+        # Outside of the try, so that this upstream can end while the call waits for its successor.
         if session is None and self._successor is not None:
             async with self._successor.session(deadline, wait_until) as later:
                 yield later
@@ -201,7 +202,7 @@ class Supervisor(ListedUpstream):
         return session
 
     def _wait_deadline(self, wait_until: float) -> float:
-        """Until when a call waits for a connection, besides its own deadline. No call waits for a person to sign in."""
+        """The time until which a call waits for a connection, besides its deadline. It never waits for a sign-in."""
         if not self._is_unreached:
             return inf
         end = -inf if self._pause_began is not None else self._attempt_began + RECONNECT_WAIT_SECONDS
@@ -287,7 +288,7 @@ class Supervisor(ListedUpstream):
                 log.info(
                     "upstream_connected", upstream=self.name, server=self.server, tools=len(self.tools), ms=ms
                 )
-                # It may have been connected only to be listed.
+                # The upstream may have been connected only for its listing.
                 is_wanted = self.spec.start != "lazy" or self._has_served or self._wanted.is_set()
                 ending = _Ending(await self._serve(session) if is_wanted else None, began)
                 if was_retired := session.is_retired:
@@ -313,6 +314,7 @@ class Supervisor(ListedUpstream):
         if ending.cause is not None:
             self._died_of_probe = isinstance(ending.cause, HandshakeFirstError) and not self._handshake_first
             self._handshake_first = self._died_of_probe
+            # The server works, but not with the probe: reconnect at once, with the older handshake.
             if self._died_of_probe and not isinstance(ending.cause, HandshakeUnansweredError):
                 return
         if ending.reason is None:
@@ -353,7 +355,7 @@ class Supervisor(ListedUpstream):
             while idle_seconds < seconds:
                 await anyio.sleep(seconds - idle_seconds)
                 idle_seconds = 0.0 if self._users else anyio.current_time() - self._last_used
-            self._session = None  # before any other task runs: no call may get it any more
+            self._session = None  # before any other task runs: no further call may use it
             tasks.cancel_scope.cancel()
 
         async def stop_when_ended() -> None:
@@ -405,7 +407,7 @@ class Supervisor(ListedUpstream):
 
     async def _follow_offerings(self, session: Session) -> None:
         while True:
-            # Also at the start: the server can be asked now.
+            # Also at the start: only now can the server be asked.
             self.on_offering_change()
             await anyio.sleep(RELIST_PAUSE_SECONDS)
             await session.notifications.change(OFFERINGS)

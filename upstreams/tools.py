@@ -86,7 +86,7 @@ def read_result(raw: dict[str, Json], *, null_is_a_value: bool) -> ToolResult:
         # Some servers answer a bare object, or 2024's `toolResult`.
         stray = {key: value for key, value in raw.items() if key not in _ENVELOPE}
         content = [_text_block(stray)] if stray else []
-    # "true" means an error, too: to take a failure for a success is the worse mistake.
+    # "true" means an error, too: mistaking a failure for a success is worse than the reverse.
     is_error = str(raw.get("isError")).lower() == "true"
     return ToolResult(content=content, structured=structured, is_error=is_error)
 
@@ -243,11 +243,10 @@ _LISTING: Final = TypeAdapter(UpstreamListing)
 
 
 class ListingStore:
-    """What the next portal should know of an upstream, on disk (mode 0600): its last listing, and whether it needs the
-    older handshake first.
+    """A file (mode 0600) with an upstream's last listing, and whether it needs the older handshake first.
 
-    It is keyed by the upstream's section in the manifest: `written` is that section with unresolved references; without
-    it the command or URL is the key. An unreadable file counts as missing.
+    Its key is the upstream's section in the manifest: `written` is that section with unresolved references, by default
+    the command or URL. An unreadable file counts as missing.
     """
 
     def __init__(
@@ -272,11 +271,11 @@ class ListingStore:
         await anyio.to_thread.run_sync(self._write, self._any, bytes)
 
     async def was_listed(self) -> bool:
-        """Whether the upstream was ever listed here, whatever its section said then."""
+        """Whether the upstream was ever listed here, under any version of its section."""
         return await anyio.Path(self._any).exists()
 
     async def needs_handshake_first(self) -> bool:
-        """Whether the probe of 2026-07-28 cost an earlier start much. Updated servers know the older handshake, too."""
+        """Whether the probe of 2026-07-28 delayed an earlier start. Updated servers still know the older handshake."""
         return await anyio.Path(self.file.with_suffix(".handshake")).exists()
 
     async def keep_handshake_first(self) -> None:

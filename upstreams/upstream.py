@@ -162,9 +162,9 @@ class Upstream(Supervisor):
 
 
 class _Repeatable(dict[str, bool]):
-    """Whether tools of one listing may be called twice. Each is decided when it is first asked about.
+    """Whether tools of one listing may be called twice. Each is decided at the first lookup.
 
-    The broker asks before each call that a journal has to know, and naming a thousand functions takes milliseconds.
+    The broker looks up every journalled call, and naming a thousand functions takes milliseconds.
     """
 
     def __init__(self, upstream: str, rules: RetryRules, tools: Sequence[RecordedTool]) -> None:
@@ -188,7 +188,7 @@ async def read_offered(
 ) -> list[dict[str, Json]]:
     """All valid rows: `uri`, `uriTemplate`, `name`, `title`, `description`, `mimeType`, `size` and `arguments`.
 
-    A server that does not support the method has none. Raises UpstreamError: the first page failed. A later failure
+    A server that does not support the method has no rows. Raises UpstreamError: the first page failed. A later failure
     only ends the listing.
     """
     rows: dict[str, dict[str, Json]] = {}
@@ -225,7 +225,7 @@ _LONGEST_WAIT_SECONDS: Final = 2.0
 async def with_retries(
     attempt: Callable[[], Awaitable[T]], *, attempts: int, is_safe: Callable[[], bool], deadline: float
 ) -> T:
-    """The first success of at most `attempts`.
+    """Return the first success of at most `attempts`.
 
     A call that may have acted is retried only if `is_safe`. A call that certainly did nothing may always be retried.
 

@@ -88,8 +88,8 @@ class FileService:
     where: Callable[[str], str]
     threads: ThreadPoolExecutor
     is_in_doubt: bool = False
-    """Whether the run was interrupted during a change. Then all further changes are refused: a file that could not be
-    saved is saved again when it is closed, and so could be changed twice."""
+    """Whether the run was interrupted during a change. Then all further changes are refused, because closing a file
+    retries a failed save, and the change could happen twice."""
     before_change: Callable[[], Awaitable[None]] | None = None
     """Awaited before each operation that may change a file. If it raises, nothing is changed, and the run ends."""
     after: Callable[[], Awaitable[None]] | None = None
@@ -97,7 +97,7 @@ class FileService:
     shared: str = ""
     """The tenant's folder in the workspace, if there is one for each tenant."""
     is_busy: bool = False
-    """Whether an operation is under way."""
+    """Whether an operation is in progress."""
     _workspace: Workspace | None = None
     _operations: int = 0
     _tallies: dict[tuple[bool, FileState], FileTally] = field(default_factory=dict)
@@ -180,7 +180,7 @@ NOT_GRANTED = _refused(
 
 
 class _FileRequest(BaseModel):
-    """The arguments of an operation. Anything else than our guest sends is a protocol violation."""
+    """The arguments of an operation. Anything that our guest would not send is a protocol violation."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -338,7 +338,7 @@ class Place:
             return Workspace(self._folder, quota, self._file_bytes, self._file_limit)
 
     def remove(self) -> None:
-        """Remove it permanently, after a running change. Abandoned operations find nothing."""
+        """Remove it permanently, after a change in progress. Abandoned operations find nothing."""
         with self._making:
             self._is_removed = True
         with nullcontext() if self._quota is None else self._quota.lock:

@@ -65,7 +65,7 @@ def parse_path(text: str) -> FilePath:
 
 
 def _name_error(name: str) -> FileError | None:
-    """Why a name is not allowed; None if it is."""
+    """The reason why a name is not allowed; None if it is allowed."""
     if name in ("", ".", "..") or "/" in name:
         return FileError("EINVAL", "not a file name")
     if any(unicodedata.category(character) in _INVISIBLE for character in name):
@@ -102,7 +102,7 @@ class Quota:
             self._count(root)
 
     def check(self, more_bytes: int, more_files: int) -> None:
-        """Raises FileError if so much more would exceed the quota."""
+        """Raises FileError if this much more would exceed the quota."""
         if max(more_files, more_bytes) > 0 and self._files + more_files > self._total_files:
             raise FileError("EDQUOT", f"the workspace would have more files than {self._name('total_files')}")
         if more_bytes > 0 and self._bytes + more_bytes > self._total_bytes:
@@ -199,7 +199,7 @@ class Workspace:
             if status is not None:
                 _check_writable(status)
             if expected is not None and expected != ("" if status is None else _version(status)):
-                raise FileError("EBUSY", "the file was changed meanwhile")
+                raise FileError("EBUSY", "the file was changed in between")
             more = len(content) - (0 if status is None else status.st_size), 0 if status else 1
             quota.check(*more)
             written = _replace(folder, name, content, None if status is None else status.st_mode & 0o777)
@@ -215,7 +215,7 @@ class Workspace:
             status = os.fstat(file)
             _check_writable(status)
             if at is not None and status.st_size != at:
-                raise FileError("EBUSY", "the file was changed meanwhile")
+                raise FileError("EBUSY", "the file was changed in between")
             self._check_size(status.st_size + len(content))
             quota.check(len(content), 0)
             _write_all(file, content)

@@ -178,7 +178,7 @@ class Calls:
         return future
 
     def ask(self, function: str, arguments: str) -> Any:
-        """Make a call synchronously: no other task runs meanwhile. Raises ToolError: it failed."""
+        """Make a call synchronously: no other task runs until it is answered. Raises ToolError if it fails."""
         self._last += 1
         identity = self._last
         self._sync_answers[identity] = None
@@ -323,7 +323,7 @@ class Call(NotSerializable, collections.abc.Coroutine):  # type: ignore[type-arg
         _refuse(self)
 
     def __bool__(self) -> bool:
-        """True, like a coroutine: `if call: await call` is correct. But an approval that nobody gave is not one."""
+        """True, like a coroutine: `if call: await call` is correct. An approval raises: no one gave it yet."""
         if self._function == "portal.approve":
             _refuse(self)
         return True

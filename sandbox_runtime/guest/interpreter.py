@@ -130,7 +130,7 @@ class Interpreter:
             value = None
         is_silent = not (self._output.is_used or vars(self._portal)["__used"])
         is_block = value is ... and script.assigned is not None
-        is_meant = is_silent if is_block else value is variables.get(name)  # what is shown is meant, too
+        is_meant = is_silent if is_block else value is variables.get(name)  # a shown value is intended, too
         name = name if is_meant and name in variables else ""
         value = variables.get(name) if is_block else value
         try:
@@ -180,7 +180,7 @@ _format_warning = warnings.formatwarning
 def _format_own_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
-    """As Python formats it, without the names of internal files."""
+    """Format a warning like Python, without the names of internal files."""
     if filename.startswith(_INTERNAL):
         return f"{category.__name__}: {message}\n"
     return _format_warning(message, category, filename, lineno, line)

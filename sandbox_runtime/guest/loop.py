@@ -84,11 +84,11 @@ class HostLoop(asyncio.base_events.BaseEventLoop):
         return ()
 
     def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
-        """Run it at once: there are no threads."""
+        """Run the function at once: there are no threads."""
         return asyncio.wrap_future(InlineExecutor().submit(func, *args), loop=self)
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        """Print the failure of an unawaited task in one line. Cancellation at the script's end is no failure."""
+        """Print the failure of an unawaited task in one line. Cancellation at the script's end is not a failure."""
         error = context.get("exception")
         if error is None:
             super().default_exception_handler(context)
@@ -291,7 +291,7 @@ _Lock.__module__, _Lock.__name__, _Lock.__qualname__ = "_thread", "lock", "lock"
 def _install_locks() -> None:
     """Make events, conditions, semaphores and queues, which all use this lock, wait with `time.sleep`.
 
-    There is only one thread, so nothing releases a lock meanwhile, and a timed wait always takes its full time.
+    There is only one thread, so nothing releases a lock during a wait, and a timed wait always takes its full time.
     """
     names: dict[str, Any] = vars(threading)
     names["Lock"] = names["_allocate_lock"] = _Lock

@@ -27,7 +27,7 @@ class ResultLimitError(Exception):
 
 @dataclass(frozen=True)
 class CurrentRun:
-    """The current run. A session has one object for all its runs, so that an imported `run` stays right."""
+    """The current run. A session uses one object for all its runs, so that an imported `run` stays current."""
 
     __module__ = "portal"
 
@@ -159,7 +159,7 @@ class PortalModule(types.ModuleType):
         return self._call("get_prompt", {"name": name, "arguments": dict(arguments or {})}, upstream)
 
     def sleep(self, seconds: float = 0, *, minutes: float = 0, hours: float = 0, days: float = 0) -> Call:
-        """Wait for the sum of these times. Raises TypeError, ValueError: one is no number, negative or infinite."""
+        """Wait for the sum of these times. Raises TypeError, ValueError: one is not a number, negative or infinite."""
         amounts = {"seconds": seconds, "minutes": minutes, "hours": hours, "days": days}
         total = sum(_time("sleep", unit, amount) * _SECONDS[unit] for unit, amount in amounts.items())
         return self._call("sleep", {"seconds": total})
@@ -202,7 +202,7 @@ def _named(given: Any, key: str, upstream: Any) -> tuple[Any, Any]:
 
 
 def _time(function: str, name: str, amount: Any) -> float:
-    """Raises TypeError, ValueError: the amount of time is no number, or negative, infinite or NaN."""
+    """Raises TypeError, ValueError: the amount of time is not a number, or is negative, infinite or NaN."""
     if not isinstance(amount, (int, float)):
         raise TypeError(f"portal.{function} expects a number as {name}, not {type(amount).__name__}")
     if not 0 <= amount < _LONGEST:
@@ -269,14 +269,14 @@ class Response(NotSerializable):
         found = _CHARSET.search(self.headers.get("content-type", ""))
         try:
             return self.bytes.decode(found[1] if found else "utf-8", "replace")
-        except (LookupError, UnicodeError):  # an unknown charset, or no text encoding
+        except (LookupError, UnicodeError):  # an unknown charset, or not a text encoding
             return self.bytes.decode("utf-8", "replace")
 
     def json(self) -> Any:
         return json_codec.loads(self.bytes)
 
     def raise_for_status(self) -> Self:
-        """Return itself. Raises ToolError: the status is 400 or above."""
+        """Return itself. Raises ToolError if the status is 400 or above."""
         if not self.ok:
             raise ToolError(f"HTTP {self.status} from {self.url}: {self.text[:200]}", "http_error")
         return self

@@ -9,18 +9,18 @@ from typing import Any
 from sandbox_runtime.guest.values import NotSerializable
 
 _MAX_NAMED = 5
-_CHECKED = 8  # values at each end of this table that are dropped at each call if nothing else has them
+_CHECKED = 8  # values at each end of this table that a call drops if nothing else refers to them
 _UNHELD = 2  # references to a value that only this table has: its own, and the argument of getrefcount
 
 
 class Results:
     """Finds the call of a value by the identity of the value, until the script drops the value.
 
-    Python has some values only once, such as None and small integers: for them the last call that returned it counts.
+    Python shares some values, such as None and small integers: for those, the last call that returned one counts.
     """
 
     def __init__(self) -> None:
-        # Those of earlier runs of the session, too.
+        # Includes calls of the session's earlier runs.
         self._known: dict[int, tuple[Any, str, list[Any] | None]] = {}
         self.begin()
 
@@ -31,7 +31,7 @@ class Results:
     def note(
         self, function: str, value: Any, blocks: list[Any] | None = None, beside: Iterable[int] = ()
     ) -> None:
-        """A call returned a value. Without `blocks` the value is all its content; it lacks those `beside` it."""
+        """Record a call's value. Without `blocks` the value is all its content; it lacks the blocks in `beside`."""
         # Looking at all of them at each call would take seconds for a script that holds thousands.
         oldest, newest = islice(self._known, _CHECKED), [*islice(reversed(self._known), _CHECKED)]
         for key in [*oldest, *reversed(newest)]:
@@ -43,7 +43,7 @@ class Results:
             self._beside.setdefault(function, set()).add(str(blocks and blocks[at].get("type")))
 
     def blocks(self, value: Any) -> list[dict[str, Any]]:
-        """All content blocks of the call that returned the value. Raises TypeError, ValueError: it is of no call."""
+        """All content blocks of the call that returned the value. Raises TypeError, ValueError: no call returned it."""
         if isinstance(value, NotSerializable):
             raise TypeError(value.advice())
         if id(value) not in self._known:
@@ -66,7 +66,7 @@ class Results:
         return {function: value for value, function, _ in self._known.values()}
 
     def notices(self) -> list[str]:
-        """What came beside the data of functions, if the script did not look at it."""
+        """Notices about content beside the data of calls that the script did not look at."""
         found = [(name, kinds) for name, kinds in self._beside.items() if name not in self._seen]
         if not found:  # a script may have broken the builtins that the rest needs
             return []

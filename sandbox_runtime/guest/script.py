@@ -31,8 +31,8 @@ class Script:
 
     `source` is its text with inserted awaits and the original line numbers. `names` are the namespaces that it
     mentions. `usage` has the facts for the check (shapes: `analysis.usage.Usage`); None if the script calls nothing.
-    `assigned` is the name that its last statement assigns, whose value is the script's then; "" for other targets. If
-    it is no plain assignment to a name, but a block that may end with one, the script's own value is `...`.
+    `assigned` is the name that its last statement assigns, whose value is then the script's; "" for other targets. If
+    that statement is a block that may end with such an assignment, the script's own value is `...`.
     """
 
     source: str
@@ -66,7 +66,7 @@ class Script:
                 try:
                     compiled = _compiled(ast.parse(source, FILENAME))
                 except SyntaxError:
-                    pass  # the script's own error is raised below, at its own place
+                    pass  # the error of the script as written is raised below, with its own position
                 else:
                     told = [*notices, *await_notices(inserted), *hidden_notices(names)]
                     return cls(source, _named(names), told, usage, *compiled)
@@ -152,7 +152,7 @@ def _named(names: Names) -> frozenset[str]:
 
 
 def _compiled(tree: ast.Module) -> tuple[tuple[CodeType, ...], str | None]:
-    """Code objects to run in order in the same globals, the last one's result is the value; and what it assigns.
+    """Code objects to run in order in the same globals, the last of which gives the value; and the name it assigns.
 
     Modifies `tree`. Raises SyntaxError, as Python does.
     """
@@ -176,7 +176,7 @@ def _is_main_block(statement: ast.stmt) -> bool:
 
 
 def _assigned(statement: ast.stmt) -> str | None:
-    """The one name that a statement, or the ends of its blocks, assign; "" for others, None if it is no block."""
+    """The one name that a statement, or the ends of its blocks, assign; "" for others, None if it is not a block."""
     blocks = [*_blocks(ast.Module([statement], []))][1:]
     names = {_target(block[-1]) for block in blocks if block}.difference((None, ""))
     return _target(statement) if not blocks else names.pop() if len(names) == 1 else ""

@@ -91,7 +91,7 @@ def _message(error: BaseException, report: traceback.TracebackException) -> str:
 
 
 def _told(error: BaseException) -> str:
-    """The message of an error, with what is not in it of a ToolError's data and blocks, shortened."""
+    """The message of an error, with those of a ToolError's data and blocks that it lacks, shortened."""
     text = str(error)
     if not isinstance(error, ToolError):
         return text
@@ -169,7 +169,7 @@ def _hint(error: BaseException, namespaces: Collection[str]) -> str:
 
 
 def _shapes(error: BaseException, results: Results) -> str:
-    """What the values are that an error is about, if it may be about values."""
+    """Describe the values that an error may be about."""
     with contextlib.suppress(Exception):  # a script's own classes may do anything
         found = _innermost_frame(error)
         if found is not None and isinstance(error, (LookupError, TypeError, AttributeError)):
@@ -178,7 +178,7 @@ def _shapes(error: BaseException, results: Results) -> str:
 
 
 def _shapes_at(frame: types.FrameType, line: int, results: Results) -> str:
-    """The shapes of the variables in a line of the script, whose results they are, and what it calls returned."""
+    """The shapes of the variables in a line of the script with their origins, and of the results of its calls."""
     variables: dict[str, Any] = {**frame.f_globals, **frame.f_locals}
     told = []
     source = linecache.getline(FILENAME, line)
@@ -195,7 +195,7 @@ def _shapes_at(frame: types.FrameType, line: int, results: Results) -> str:
 
 
 def _shape(value: object, depth: int = _MAX_DEPTH) -> str:
-    """`{range: str, values: list[list]}`: of a list by its first item, of a dict by its first keys."""
+    """Like `{range: str, values: list[list]}`. A list is shown by its first item, a dict by its first keys."""
     if isinstance(value, str) and value.startswith(("{", "[")):
         with contextlib.suppress(ValueError):
             return f"str, of which json.loads makes {_shape(json.loads(value), depth)}"

@@ -25,7 +25,7 @@ MAX_DIGITS = 4_300
 
 _TOO_LONG = 10**MAX_DIGITS
 _MAX_DEPTH = 200
-_MAX_ITEMS = 1_000_000  # of what is no list: an iterator may have no end
+_MAX_ITEMS = 1_000_000  # for what is not a list: an iterator may be infinite
 _MAX_NOTICES = 10
 _MAX_PLACES = 3  # named in one notice
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
@@ -79,7 +79,7 @@ def clean(text: str) -> str:
 
 
 def replacement(place: str) -> str:
-    """The notice that `clean` changed a text at `place`."""
+    """The notice that `clean` changed the text at `place`."""
     return f"{place}: {_REPLACED}"
 
 

@@ -1,4 +1,4 @@
-"""What the portal knows of the engine without importing it."""
+"""The engine's settings, for code that must not import the engine."""
 
 from typing import Final
 

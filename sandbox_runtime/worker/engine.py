@@ -27,7 +27,7 @@ HostFunction: TypeAlias = Callable[[Any, Any], None]
 
 # The component itself needs 366 pages, 30 core instances, 1 memory and 8 tables.
 _BOUNDS = {"table_elements": 50_000, "instances": 40, "tables": 16, "memories": 1}
-# Until a script comes with its own limit. The image alone may be large, with packages of the operator.
+# Applies until a script sets its own limit. The image alone may be large, with the operator's packages.
 _START_MEMORY_BYTES = 1 << 30
 _MAX_USES = 100
 # Handles of WASI that scripts leave open live as long as the instance, on the heap of the process: some 160 bytes each.
@@ -176,7 +176,7 @@ if _heap_statistics is not None:
 
 
 def _heap_bytes() -> int | None:
-    """The bytes that are allocated on the process's heap; None where the C library does not tell."""
+    """The bytes that are allocated on the process's heap; None if the C library does not report them."""
     if _heap_statistics is None:
         return None
     found = _heap_statistics()

@@ -68,9 +68,7 @@ _SETTINGS = b"""\
 
 
 def learn_memory(engine: GuestEngine, host: RunHost) -> None:
-    """Run a warm-up script in a temporary instance, and look at a new one. It also initialises the lazy parts of the
-    engine.
-    """
+    """Run a warm-up script in a temporary instance, which also initialises the engine, and inspect a new instance."""
     host.channel = _WarmUpChannel()
     host.begin(RunStart(10, 64 << 20, 1 << 16, 1 << 16, 1 << 16), None)
     engine.memory.open()

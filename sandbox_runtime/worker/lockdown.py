@@ -1,8 +1,8 @@
 """Locks a worker down on Linux before it runs a script: no files, network, new processes, or most system calls.
 
 It limits a guest that escaped the engine. Everything that the worker needs is loaded and open before. Measures that the
-kernel does not support are skipped, and not reported. `run_confined` does the same for a program that reads text of
-strangers, which has to load itself first.
+kernel does not support are skipped, and not reported. `run_confined` does the same for a program that reads untrusted
+text and has to load itself first.
 """
 
 import contextlib
@@ -57,7 +57,7 @@ _AUDIT_ARCH_X86_64 = 0xC000003E
 _X32_CALLS = 0x40000000
 _ALLOW, _KILL, _REFUSE = 0x7FFF0000, 0x80000000, 0x00050001  # the last one is EPERM
 _LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_BITS, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_NO_SUCH_CALL = 0x00050026  # ENOSYS, for which libc has another way
+_NO_SUCH_CALL = 0x00050026  # ENOSYS, after which libc falls back to another call
 _CALL_OFFSET, _ARCH_OFFSET, _FIRST_ARGUMENT_OFFSET, _THIRD_ARGUMENT_OFFSET = 0, 4, 16, 32
 _PROT_EXEC = 4
 _OF_X86_64 = (
@@ -103,7 +103,7 @@ _ALLOWED_WITHOUT_EXEC = {"mmap": 9, "mprotect": 10}
 # Calls with which libc, and the engine's signal handler, end the process. If they are refused, both retry forever.
 _FATAL_CALLS = {"rt_sigaction": 13, "kill": 62, "tkill": 200, "tgkill": 234}
 
-# Of a program that starts threads and maps its own code: what leads to others, or around Landlock.
+# For a program that starts threads and maps its own code: deny what reaches other processes or bypasses Landlock.
 _DENIED_CALLS = (
     41, 53,  # socket, socketpair
     57, 58, 322,  # fork, vfork, execveat
@@ -164,7 +164,7 @@ def run_confined(folder: str, program: str, *arguments: str) -> None:
 
 
 def _c_library() -> Iterator[tuple[str, int]]:
-    """What a program needs to be loaded: the loader, and the folders of it and of libc."""
+    """The files that loading a program needs: the loader, and the folders of the loader and of libc."""
     yield "/etc/ld.so.cache", _READ_FILE
     for path in map(Path, set(re.findall(r"/.*/(?:ld|libc)[-.].*", Path("/proc/self/maps").read_text()))):
         yield str(path.parent), _READ_FILE
@@ -181,7 +181,7 @@ def _limit(**limits: int) -> None:
 def _landlock(libc: Any, allowed: Iterable[tuple[str, int]] = ()) -> int:
     """Deny all files but the allowed rights beneath some paths, TCP, and signals to others.
 
-    Returns the version of Landlock, 0 if there is none.
+    Returns the version of Landlock, 0 if the kernel lacks it.
     """
     version: int = libc.syscall(_LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), _LANDLOCK_VERSION)
     if version < 1:

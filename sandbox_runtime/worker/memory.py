@@ -3,7 +3,7 @@
 It is a private mapping of the compiled component. The first write to a page copies it. After a run, `restore` gives
 every page that was written the content that it has in a new instance (docs/decisions/0013).
 
-Rule 1: the kernel says which pages were written, not the guest.
+Rule 1: the kernel reports which pages were written, never the guest.
 Rule 2: if anything is not as expected, the worker makes a new instance.
 """
 
@@ -25,11 +25,11 @@ IS_OWN = bytes(flags & _SWAPPED != 0 or flags & (_PRESENT | _OF_FILE) == _PRESEN
 
 _WASM_PAGE_BYTES = 1 << 16
 _DONT_NEED = 4
-_POPULATE_READ, _POPULATE_WRITE = 22, 23  # since Linux 5.14; an older one refuses, and pages fault as ever
+_POPULATE_READ, _POPULATE_WRITE = 22, 23  # since Linux 5.14; without it, pages fault one by one
 
 
 class GuestMemory:
-    """Hot pages are those that a run writes to whatever its script is. They are learned once, and copied in advance."""
+    """The instance's memory. Its hot pages, which every run writes to, are learned once and copied in advance."""
 
     def __init__(self, compiled: str) -> None:
         self._inode = str(os.stat(compiled).st_ino).encode()
@@ -38,16 +38,16 @@ class GuestMemory:
         self._hot: Sequence[tuple[int, int]] = ()
         """Offset and size of each range of hot pages, in bytes from the start of the memory."""
         self._hot_pages = 0
-        """A number with a byte of 1 for each of them."""
+        """A number with a byte of 1 for each hot page."""
         self._content: ctypes.Array[ctypes.c_char] | None = None
-        """Their content in a new instance, one range after the other. None: memories are not restored."""
+        """The hot pages' content in a new instance, range by range. None: memories are not restored."""
         self._madvise = ctypes.CDLL(None, use_errno=True).madvise
         self._madvise.argtypes = [ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]
 
     def open(self) -> None:
         """Open the files in /proc/self: after the fork, and before the process gives up files."""
         for descriptor in (self._maps, self._pagemap):
-            if descriptor >= 0:  # those of the parent
+            if descriptor >= 0:  # inherited from the parent
                 os.close(descriptor)
         self._maps = self._pagemap = -1
         with suppress(OSError):  # only on Linux
@@ -65,7 +65,7 @@ class GuestMemory:
         self._size = end - self._start
         for offset, size in self._hot:
             if self._madvise(self._start + offset, size, _POPULATE_WRITE) != 0:
-                self._content = None  # the kernel does not support it, and only time is lost
+                self._content = None  # the kernel does not support it; that only costs time
                 return
 
     def learn_hot_pages(self) -> None:
@@ -75,7 +75,7 @@ class GuestMemory:
         self._hot_pages = int.from_bytes(own, "little")
 
     def learn_content(self) -> None:
-        """Learn what a new instance has on the hot pages. It must not have run a script."""
+        """Learn the content of the hot pages in a new instance, which must not have run a script."""
         self._content = ctypes.create_string_buffer(self._hot_content()) if self._hot else None
 
     def check_content(self) -> None:
@@ -85,7 +85,7 @@ class GuestMemory:
             self._content = None
 
     def restore(self) -> bool:
-        """Give the memory the content that it has in a new instance. Returns whether that was done."""
+        """Give the memory the content that it has in a new instance. Returns whether it succeeded."""
         flags = self._own_pages()
         own = int.from_bytes(flags, "little")
         if self._content is None or own & self._hot_pages != self._hot_pages:
@@ -110,12 +110,12 @@ class GuestMemory:
         """Whether pages behind the former end belong to the memory. It cannot shrink."""
         if self._madvise(self._start + self._size, _PAGE_BYTES, _POPULATE_READ) == 0:
             return True
-        return ctypes.get_errno() != errno.EINVAL  # they are not accessible
+        return ctypes.get_errno() != errno.EINVAL  # the pages are not accessible
 
     def _own_pages(self) -> bytes:
-        """A byte for each page: 1 if the instance has written it, so that it does not belong to the file any more.
+        """A byte for each page: 1 if the instance has written it, so that it no longer belongs to the file.
 
-        Empty if the kernel does not tell.
+        Empty if the kernel does not report it.
         """
         size, start = self._size // _PAGE_BYTES * _ENTRY_BYTES, self._start // _PAGE_BYTES * _ENTRY_BYTES
         try:

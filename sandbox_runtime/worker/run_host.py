@@ -1,7 +1,7 @@
 """The worker's side of a run: host functions, which count, cut and pass text on without parsing it, and the run's
 inputs: time, answers and randomness.
 
-A live run gets real inputs; a replayed run gets those of a record, without waiting. All inputs are noted in the run's
+A live run gets real inputs; a replayed run gets those of a record, without waiting. All inputs go into the run's
 trace (trace.py), from which the record is made.
 """
 

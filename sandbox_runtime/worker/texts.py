@@ -1,4 +1,4 @@
-"""Texts of the guest in the memory of the engine."""
+"""The guest's texts in the engine's memory."""
 
 import ctypes
 from typing import Any

@@ -1,4 +1,4 @@
-"""Where process trees cannot be looked at through /proc and pidfds, the tests that do are left out."""
+"""Skip tests of process trees where /proc or pidfds are missing."""
 
 import sys
 

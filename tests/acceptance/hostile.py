@@ -16,7 +16,7 @@ from tests.acceptance.model import Json, Model
 from tests.acceptance.portal_process import stdio_model, write_manifest
 
 REACHED = "reached the attacking line"
-"""What each script prints right before it attacks: without it on stdout the attack proves nothing."""
+"""Printed by each script right before it attacks: without it on stdout the attack proves nothing."""
 
 ANYTHING = "anything that happens to the script alone"
 VALUE = "the value that stands beside the script"
@@ -49,14 +49,14 @@ class Attack:
 
 @dataclass(frozen=True)
 class Bait:
-    """A secret in a file and in the portal's environment, and a port that somebody listens on."""
+    """A secret in a file and in the portal's environment, and a port with a listener."""
 
     folder: Path
     listener: socket.socket
     secret: str = field(default_factory=lambda: secrets.token_hex(16))
 
     def prelude(self, server: int) -> str:
-        """What scripts know of it, in one line: all but the secret."""
+        """The facts that scripts get, in one line: all but the secret."""
         flag, port = str(self.folder / "flag.txt"), self.listener.getsockname()[1]
         return f"FOLDER = {str(self.folder)!r}; FLAG = {flag!r}; PORT = {port}; PID = {server}\n"
 

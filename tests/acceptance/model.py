@@ -1,4 +1,4 @@
-"""What a model behind an MCP client does: it searches for functions and runs scripts."""
+"""Acts like a model behind an MCP client: it searches for functions and runs scripts."""
 
 from typing import Any, TypeAlias
 

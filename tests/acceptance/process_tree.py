@@ -12,7 +12,7 @@ END_SECONDS = 20
 class ProcessTree:
     """The descendants a process has now, held by file descriptors that cannot mean another process later.
 
-    Those in `others` are somebody else's: a test's own process may keep a sandbox open for the tests after it.
+    Those in `others` do not count: a test's own process may keep a sandbox open for the tests after it.
     """
 
     def __init__(self, root: int, others: Set[int] = frozenset()) -> None:

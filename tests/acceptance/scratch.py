@@ -1,4 +1,4 @@
-"""What the real servers work on, and how the tests look at it without the portal."""
+"""The data of the real servers, and how the tests read it without the portal."""
 
 import socket
 import sqlite3
@@ -13,7 +13,7 @@ COMMAND_SECONDS = 30
 
 
 def git_output(repository: Path, *args: str) -> str:
-    """What `git ARGS` prints in the repository."""
+    """Return the output of `git ARGS` in the repository."""
     done = subprocess.run(
         ["git", "-C", str(repository), *args],
         check=True,

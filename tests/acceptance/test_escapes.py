@@ -1,4 +1,4 @@
-"""What scripts try in order to get out: each attack is reached, meets its fate, and the portal goes on working."""
+"""Scripts that try to get out: each attack is reached and fails as listed, and the portal keeps working."""
 
 from collections.abc import AsyncIterator
 

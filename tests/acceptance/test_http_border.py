@@ -1,4 +1,4 @@
-"""What the portal refuses over HTTP, and what it tells whoever starts it."""
+"""The portal's refusals over HTTP, and its messages to the person who starts it."""
 
 import subprocess
 from collections.abc import Iterator

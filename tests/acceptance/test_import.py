@@ -1,4 +1,4 @@
-"""From the configurations of several clients to a script behind the portal, as somebody new to it goes the way."""
+"""From the configurations of several clients to a script behind the portal, as a new user goes the way."""
 
 import json
 import os
@@ -24,7 +24,7 @@ FILES = {
 }
 CLIENTS = tuple(FILES)
 CACHE = {"MCP_CODE_PORTAL_CACHE": str(Path.home() / ".cache/mcp-code-portal")}
-"""Where other tests have the sandbox compiled: in a new home that would be done again."""
+"""The cache of other tests, because a new home would compile the sandbox again."""
 SECRET = "ghp_abcdefghij0123456789"
 
 

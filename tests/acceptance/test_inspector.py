@@ -19,7 +19,7 @@ INSPECTOR_SECONDS = 100
 def target(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Sequence[str]]:
-    """What the Inspector is told to connect to."""
+    """The target that the Inspector connects to."""
     manifest = write_manifest(tmp_path_factory.mktemp("inspector"), {"time": real_servers.time()})
     if request.param == "stdio":
         # The Inspector takes everything up to its own first option for the server's command line.

@@ -1,4 +1,4 @@
-"""What scripts try in order to use too much: each ends at the limit, which is named with its place."""
+"""Scripts that try to use too much: each ends at the limit, which is named with its place."""
 
 from collections.abc import AsyncIterator
 

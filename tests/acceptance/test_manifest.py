@@ -1,4 +1,4 @@
-"""What a manifest grants and what it keeps: tools, trust, files, hosts and secrets."""
+"""A manifest's grants and refusals: tools, trust, files, hosts and secrets."""
 
 import asyncio
 import base64

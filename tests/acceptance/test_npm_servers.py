@@ -29,7 +29,7 @@ UPSTREAMS = ("everything", "files", "memory", "thinking", "git", "time", "shop",
 
 @dataclass(frozen=True)
 class Scene:
-    """What the servers work on."""
+    """The servers' data."""
 
     folder: Path
     redis_port: int

@@ -98,7 +98,7 @@ async def use_everything(model: Model) -> None:
 
 
 def wait_for_writer(fifo: Path) -> None:
-    """Return as soon as somebody has written to the FIFO."""
+    """Return once the FIFO was written to."""
     reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
     try:
         ready, _, _ = select.select([reader], [], [], RUN_SECONDS)

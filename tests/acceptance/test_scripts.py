@@ -1,4 +1,4 @@
-"""What a model may write in a script, and what it is told."""
+"""Scripts as models write them, and the answers that they get."""
 
 import sys
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""A client of the SDK signs in at an identity provider that nobody here wrote, as the portal tells it to."""
+"""A client of the SDK signs in at a third-party identity provider, as the portal tells it to."""
 
 import subprocess
 from collections.abc import AsyncIterator, Iterator
@@ -23,7 +23,7 @@ SECRET = "secret-of-ann"
 
 
 class Memory:
-    """Where the client keeps its token."""
+    """The client's token storage."""
 
     token: OAuthToken | None = None
     client: OAuthClientInformationFull | None = None
@@ -50,7 +50,7 @@ def identity_provider(port: int, audience: str, token_format: str) -> Iterator[s
 
 @contextmanager
 def listening(command: list[str]) -> Iterator[str]:
-    """What a provider says once it listens."""
+    """The line that a provider prints once it listens."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             assert process.stdout is not None

@@ -86,7 +86,7 @@ async def test_an_http_portal_does_the_same_and_shows_its_numbers(tmp_path: Path
 
 @contextmanager
 def receiving() -> Iterator[tuple[str, list[dict[str, Json]]]]:
-    """A receiver that nobody here wrote: its URL, and what it was sent, which is there after the block."""
+    """A third-party receiver: its URL, and the data it received, complete after the block."""
     command, port = [INSTALLED / "otlp/bin/python", RECEIVER], free_port()
     received: list[dict[str, Json]] = []
     with subprocess.Popen([*command, str(port)], stdout=subprocess.PIPE, text=True) as receiver:

@@ -102,7 +102,7 @@ FAULTS = [
     ("write_too_much", "upstream_answer", "unknown", "message_bytes"),
     ("flood", "upstream_answer", "unknown", "unsolicited messages"),
 ]
-"""A tool that misbehaves, the error's code, the state in the ledger, and what is told."""
+"""A tool that misbehaves, the error's code, the state in the ledger, and part of the message."""
 
 
 @pytest.fixture(scope="module")

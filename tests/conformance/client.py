@@ -144,7 +144,7 @@ async def _accept_defaults(context: ClientRequestContext, params: ElicitRequestP
 
 
 async def _sign_in(manifest: Path) -> str:
-    """`mcp-code-portal login suite`, with somebody who agrees to everything. Returns the scope."""
+    """`mcp-code-portal login suite`, by a person who agrees to everything. Returns the scope."""
     spec = load_manifest(manifest, os.environ).portal.upstreams["suite"]
     async with anyio.create_task_group() as tasks:
         try:

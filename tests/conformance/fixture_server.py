@@ -28,7 +28,7 @@ CONTENT: dict[str, list[Json]] = {
     "test_embedded_resource": [embedded("test://embedded-resource")],
     "test_multiple_content_types": [TEXT, IMAGE, embedded("test://mixed-content-resource")],
 }
-"""What tools answer; the others answer `TEXT`."""
+"""The answers of tools; the others answer `TEXT`."""
 
 PLAIN = (
     *("test_simple_text", "test_tool_with_progress", "test_tool_with_logging", "test_logging_tool"),
@@ -88,7 +88,7 @@ QUESTIONS: dict[str, list[dict[str, Json]]] = {
     "test_tool_with_task": [{"user_name": NAME}],
     "multi_input": [{"user_name": NAME, "confirm": CONFIRM}],
 }
-"""What tools ask before they answer, by round."""
+"""The questions of tools before they answer, by round."""
 
 TOOLS = (*CONTENT, *PLAIN, *FAILING, *QUESTIONS)
 PROMPTS = {

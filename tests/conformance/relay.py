@@ -37,7 +37,7 @@ IN_THE_BACKGROUND = (
 """The tools that the suite expects to be tasks: which run is one, the portal's client decides."""
 
 TOKEN = "token-of-the-suite"
-"""Without one the portal lets nobody decide over HTTP, and the suite's clients answer forms about approvals."""
+"""Without one, no one may decide over HTTP, and the suite's clients answer forms about approvals."""
 
 HOP_BY_HOP = ("connection", "transfer-encoding", "content-length")
 

@@ -43,12 +43,12 @@ OUTCOMES = {
 
 
 NEVER_APPROVED = {"confirm_delete"}
-"""The tools whose calls wait for somebody: the suite gives an answer that decides nothing."""
+"""The tools whose calls wait for a person: the suite gives an answer that decides nothing."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """What the suite found."""
+    """The suite's findings."""
 
     exit_code: int
     output: str

@@ -1,4 +1,4 @@
-"""What docs/permissions.md and docs/providers.md show are manifests, which decide as they say."""
+"""The manifests in docs/permissions.md and docs/providers.md are valid, and decide as the pages say."""
 
 import re
 from pathlib import Path

@@ -65,7 +65,7 @@ def test_workspace_with_logins_or_code_is_refused(folder: Path, variable: str, o
 
 
 def test_manifest_behind_a_link_in_the_workspace_is_refused(folder: Path) -> None:
-    """Who may write there puts something else in the place of the link."""
+    """A script that may write there replaces the link."""
     (folder / "data" / "settings").symlink_to(folder / "elsewhere")
     (folder / "elsewhere").mkdir()
     found = problems(folder, FILES.format(folder / "data", "write"), "data/settings/p.yaml")

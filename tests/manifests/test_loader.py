@@ -1,4 +1,4 @@
-"""Loading portal.yaml: what is accepted, and what an operator is told about the rest."""
+"""Loading portal.yaml: accepted content, and the messages about the rest."""
 
 import base64
 from pathlib import Path

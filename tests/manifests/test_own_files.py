@@ -1,4 +1,4 @@
-"""What the portal writes for itself: where it lies, whole or as it was before; and the lockfile."""
+"""The portal's own files: their folders, atomic writes, and the lockfile."""
 
 import json
 import os
@@ -99,7 +99,7 @@ def test_a_file_is_on_the_disk_before_it_takes_the_place_of_the_former(
     fsync = os.fsync
 
     def noting_fsync(descriptor: int) -> None:
-        """The bytes of a file, and what is to be seen meanwhile."""
+        """The bytes of a file, and a check that runs during the write."""
         fsync(descriptor)
         seen.append((os.fstat(descriptor).st_size, (tmp_path / "kept").read_bytes()))
 

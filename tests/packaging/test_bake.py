@@ -28,7 +28,7 @@ json.dumps(tiny.settings), importlib.metadata.version("tiny")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where an operator baked, with the manifest that the command asks for."""
+    """The folder of a baked component, with the manifest that the command asks for."""
     folder = tmp_path_factory.mktemp("baked")
     wheel = write_wheel(folder, "tiny", TINY, requires="PyYAML")
     done = portal(folder, "bake", wheel.name, env={"PIP_NO_INDEX": "1"})

@@ -48,12 +48,12 @@ class Image:
         return [*self._words(entry), *self._words(arguments)]
 
     def environment(self) -> dict[str, str]:
-        """What ENV sets in the last stage, over the variables of the tests."""
+        """The variables of the tests, with those that ENV sets in the last stage."""
         build = self._build_environment()
         return {**build, "PATH": f"{self.folder}/opt/mcp-code-portal/bin{os.pathsep}{build['PATH']}"}
 
     def _build_environment(self) -> dict[str, str]:
-        """What ENV sets in the build stage; its `python` is the one of the tests."""
+        """The variables that ENV sets in the build stage; its `python` is the one of the tests."""
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         return {
             **os.environ,

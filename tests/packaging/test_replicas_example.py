@@ -103,7 +103,7 @@ class Services:
 
 @pytest.fixture
 def services(tmp_path: Path) -> Iterator[Services]:
-    """What `docker compose up` starts."""
+    """The services that `docker compose up` starts."""
     named = {name: each for name, each in COMPOSE["services"].items() if name.startswith("replica-")}
     with ExitStack() as stack:
         user, _, _ = COMPOSE["services"]["replica-1"]["environment"]["MCP_CODE_PORTAL_STORE"].partition("@")
@@ -181,7 +181,7 @@ def test_both_examples_have_the_same_settings(tmp_path: Path) -> None:
     (deployment,) = (each for each in objects if each["kind"] == "Deployment")
     pod = deployment["spec"]["template"]["spec"]
     (container,) = pod["containers"]
-    for probe in ("readinessProbe", "livenessProbe"):  # it asks by an address that nobody knows beforehand
+    for probe in ("readinessProbe", "livenessProbe"):  # it uses an address that is not known beforehand
         assert container[probe]["httpGet"]["httpHeaders"] == [{"name": "Host", "value": LOOPBACK_NAMES[0]}]
     sleep_seconds = int(container["lifecycle"]["preStop"]["exec"]["command"][1])
     assert pod["terminationGracePeriodSeconds"] > sleep_seconds + ours["server"]["drain_seconds"]

@@ -38,7 +38,7 @@ class Ear:
     changed: anyio.Event = field(default_factory=anyio.Event)
 
     async def run(self, code: str) -> dict[str, Json]:
-        """What execute_code answers; what was told before is forgotten."""
+        """Return execute_code's answer, after dropping earlier notifications."""
         self.progress.clear()
         with anyio.fail_after(DEADLINE_SECONDS):
             result: CallToolResult = await self.client.call_tool(
@@ -106,7 +106,7 @@ async def stdio_peer(serve: Callable[[Any, Any], Awaitable[None]]) -> AsyncItera
                     async with stdio_server(lines, answers) as (reader, writer):
                         await serve(reader, writer)
                     tasks.cancel_scope.cancel()
-            except* BrokenPipeError:  # nobody reads any more
+            except* BrokenPipeError:  # no one reads any longer
                 pass
             finally:
                 for each in streams:
@@ -172,6 +172,6 @@ async def served(manifest: Path) -> AsyncIterator[str]:
 async def ear_of(
     server: StdioServerParameters | str | Transport, mode: str, options: dict[str, Any] | None = None
 ) -> AsyncIterator[Ear]:
-    """A client that notes what it is told."""
+    """A client that records its notifications."""
     async with Client(server, mode=mode, **(options or {})) as client:
         yield Ear(client)

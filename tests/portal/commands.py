@@ -57,7 +57,7 @@ def portal_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtur
 
 @contextmanager
 def restored_logs() -> Iterator[None]:
-    """What a command says about logs holds for its process, and other tests share this one."""
+    """Restore the log settings: a command sets them for its process, which other tests share."""
     events, root = structlog.get_config(), logging.getLogger()
     handlers, level = root.handlers[:], root.level
     try:

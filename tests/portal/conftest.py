@@ -1,4 +1,4 @@
-"""Commands that a test runs, somebody who imports what clients are configured with, and stores of runs.
+"""Commands that a test runs, a person who imports the configurations of clients, and stores of runs.
 
 Where process trees cannot be looked at through /proc and pidfds, the tests that do are left out.
 """

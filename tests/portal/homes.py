@@ -41,7 +41,7 @@ FILES: Mapping[str, str] = {
     "opencode-jsonc-project": "work/opencode.jsonc",
     "copilot-project": "work/.github/mcp.json",
 }
-"""Where each client's file is on Linux, seen from the home; the project is `work`."""
+"""The path of each client's file on Linux, from the home; the project is `work`."""
 
 KEYS: Mapping[str, str] = {
     "vscode": "servers",
@@ -82,7 +82,7 @@ class Person:
         return self.write(client, json.dumps({key: servers}, indent=2))
 
     def merged(self, *clients: str, **env: str) -> Merging:
-        """What an import of these files, or of the user's own ones, would take over."""
+        """The servers that an import of these files, or of the user's own, takes over."""
         merging = Merging(Target(self.manifest), env)
         files = client_files("linux", {}, self.home, self.project if clients else None)
         chosen = [file for file in files if not clients or file.name in clients]
@@ -91,7 +91,7 @@ class Person:
         return merging
 
     def spec(self, client: str, entry: Json) -> dict[str, Json]:
-        """What the manifest would get of an entry, alone in the client's file."""
+        """The manifest's section for one entry of a client's file."""
         self.servers(client, it=entry)
         merged = self.merged(client)
         assert merged.imported, merged.skipped

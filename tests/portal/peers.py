@@ -40,7 +40,7 @@ from upstreams.secret_sources import fetch_secrets
 DEADLINE_SECONDS = 30
 
 Act: TypeAlias = Callable[[dict[str, Json]], Awaitable[CallToolResult]]
-"""What a tool of a peer does with its arguments."""
+"""The behaviour of a peer's tool, given its arguments."""
 
 ANYTHING: dict[str, Json] = {"type": "object"}
 
@@ -194,7 +194,7 @@ class Opened:
     client: Client
 
     async def broker(self, *middleware: Middleware) -> Broker:
-        """What would make the calls of a run that begins now."""
+        """The port for the calls of a run that begins now."""
         own, snapshot = self.portal, await self.portal.catalog.fresh()
         upstreams, authorization = CallerUpstreams(own.accounts), Authorization(own.authority, set())
         seen = Observations(None)

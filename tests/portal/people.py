@@ -44,11 +44,11 @@ from tests.upstreams.peers import closed_port, http_peer
 
 KEY = "the-key-of-the-store-of-runs"
 _WHO: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="operator")
-"""Whose browser asks the upstream's authorization server: its cookie `who` says so."""
+"""The owner of the browser that asks the authorization server, by its cookie `who`."""
 
 
 class IdentityProvider(Issuer):
-    """Signs in whoever the cookie `who` of the browser names; ann, if there is none."""
+    """Signs in the person that the browser's cookie `who` names, by default ann."""
 
     def __init__(self) -> None:
         super().__init__()

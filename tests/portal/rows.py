@@ -49,7 +49,7 @@ def asked(file: RunTables, run: RunRow, seq: int = 1, function: str = "git.merge
 
 
 def kinds(file: RunTables, run: str) -> list[str]:
-    """What the log says of the run."""
+    """The run's log events."""
     return [row.kind for row in file.log_after(0, run, limit=100_000)]
 
 
@@ -115,7 +115,7 @@ async def store_of(tables: Tables, key: str | None = None, holder: str = "") -> 
 
 @dataclass(frozen=True)
 class Write:
-    """What a journal, or something else, wants to write."""
+    """Writes as a journal, or something else, makes them."""
 
     calls: Sequence[CallRow]
     outcomes: Sequence[object]
@@ -151,7 +151,7 @@ def failing(
 
 
 def together(*works: Callable[[], Any]) -> list[Any]:
-    """What these return, which begin at the same time, each in a thread."""
+    """The results of these functions, which start at the same time, each in a thread."""
     start = threading.Barrier(len(works))
 
     def do(work: Callable[[], Any]) -> Any:

@@ -266,7 +266,7 @@ async def test_faulty_middleware_fails_the_call_without_internals(
     assert "secret" not in f"{outcome.error.message} {outcome.error.hint}"
     assert "middleware_failed" in [line["event"] for line in logs]
     assert (broker.ledger[1].state, len(peer.calls) - before) == (state, 0 if state == "refused" else 1)
-    # What the upstream said is kept.
+    # The upstream's answer is kept.
     told = {"failed": "tool_error", "refused": "not_granted" if "drop" in function else "middleware_error"}
     assert broker.ledger.rows()[0]["error"]["code"] == told.get(state, "middleware_error")
 

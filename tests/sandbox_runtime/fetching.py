@@ -21,13 +21,13 @@ Answer: TypeAlias = Callable[["Request", asyncio.StreamWriter], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Request:
-    """What arrived at the server."""
+    """The bytes that arrived at the server."""
 
     line: str
     headers: dict[str, str]
     body: bytes
     reader: asyncio.StreamReader
-    """What comes after it; its end is the client's."""
+    """The bytes after it, until the client closes."""
 
     @property
     def path(self) -> str:
@@ -118,7 +118,7 @@ class FetchRunner:
         return await self.run(script, port=self.port(), **more)
 
     def port(self) -> CallPort:
-        """What answers the calls of one run."""
+        """The port for one run's calls."""
         fetcher = Fetcher(self.network)
         self.states.clear()
 

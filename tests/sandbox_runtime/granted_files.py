@@ -17,7 +17,7 @@ from tests.sandbox_runtime.running import Runner, where
 
 @dataclass(frozen=True)
 class FileRunner:
-    """Runs each script as the portal does: with the files of its session, or of nobody."""
+    """Runs each script as the portal does: with the files of its session, or its own."""
 
     run: Runner
     folder: Path
@@ -33,7 +33,7 @@ class FileRunner:
         return result.value
 
     async def error(self, script: str) -> str:
-        """What a script that must fail failed with."""
+        """The error of a script that must fail."""
         result = await self(script)
         assert result.error is not None, result.value
         return result.error.message

@@ -89,7 +89,7 @@ class Runner:
         return result.value
 
     async def error(self, script: str, **more: Any) -> RunError:
-        """What a script that must fail failed with."""
+        """The error of a script that must fail."""
         result = await self(script, **more)
         assert result.error is not None, result.value
         return result.error

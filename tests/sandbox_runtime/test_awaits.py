@@ -1,4 +1,4 @@
-"""Where an `await` is put in, where none is, and what is told about it."""
+"""Inserted `await`s, calls that get none, and the notices about both."""
 
 import ast
 import asyncio

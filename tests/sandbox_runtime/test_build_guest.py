@@ -31,7 +31,7 @@ def test_changed_source_needs_a_build(tmp_path: Path, changed: str) -> None:
     "content",
     [
         b"",
-        EMPTY_COMPONENT + b"\0\x03\x01x!",  # somebody else's section
+        EMPTY_COMPONENT + b"\0\x03\x01x!",  # another tool's section
         EMPTY_COMPONENT + BAKED.section()[:-1],
         EMPTY_COMPONENT + BAKED.section().replace(b"fingerprint", b"FINGERPRINT"),
         EMPTY_COMPONENT + b"\0\xff\xff\xff\xff\xff\xff",

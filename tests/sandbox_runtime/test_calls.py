@@ -1,4 +1,4 @@
-"""Calls: how scripts write them, that they run in parallel, and what becomes of those that nobody waits for."""
+"""Calls: how scripts write them, that they run in parallel, and the end of those that are never awaited."""
 
 import anyio
 import pytest
@@ -48,7 +48,7 @@ x
 
 async def test_call_that_nobody_awaits_ends_with_the_run(run: Runner) -> None:
     port = EchoPort()
-    # The pause lets the task begin its call: one that begins as the script ends is not made any more.
+    # The pause lets the task begin its call: one that begins as the script ends is not made.
     script = "t = asyncio.create_task(git.hangs())\nawait asyncio.sleep(0)\nawait git.git_log()\n'done'"
     assert await run.value(script, port=port) == "done"
     assert [call.function for call in port.calls if call.seq in port.cancelled] == ["git.hangs"]

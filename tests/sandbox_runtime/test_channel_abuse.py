@@ -59,7 +59,7 @@ class TakenOver:
 
 
 async def run_with(answer: bytes) -> tuple[RunResult, Recording]:
-    """What becomes of a run whose worker answers this to `execute`."""
+    """The result of a run whose worker answers this to `execute`."""
     workers, recording = Workers(TakenOver(PREPARED, answer), 1, 1, print), Recording()
     await workers.open()
     try:

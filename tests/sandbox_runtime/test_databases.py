@@ -63,7 +63,7 @@ async def test_what_was_committed_is_kept_where_a_transaction_is_always_open(
 
 @pytest.mark.parametrize("gone", ["os.remove('f.db')", "os.replace('fresh', 'f.db')"])
 async def test_removed_or_replaced_database_can_be_read_and_not_changed(files: FileRunner, gone: str) -> None:
-    """As SQLite has it: what was committed would be nowhere."""
+    """As with SQLite: committed data would be lost."""
     script = f"""{OPEN % True}
 import os
 open('fresh', 'w').write('fresh')

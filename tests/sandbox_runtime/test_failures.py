@@ -1,4 +1,4 @@
-"""What a script that fails is told: its own lines, what leads on, and nothing of ours."""
+"""A failing script's error: its own lines, a hint, and none of our frames."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What CPython does not need of WebAssembly is off: code that uses it does not get past the engine."""
+"""WebAssembly features that CPython does not need are off: the engine refuses code that uses them."""
 
 import pytest
 import wasmtime._ffi as ffi

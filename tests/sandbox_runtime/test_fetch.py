@@ -109,7 +109,7 @@ async def test_mistakes_in_arguments_are_told_where_they_are(fetch: FetchRunner,
 
 
 def certificate(folder: Path, name: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """TLS of a server with this name, and of a client that trusts nobody else."""
+    """TLS of a server with this name, and of a client that trusts only it."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now, day = datetime.datetime.now(datetime.UTC), datetime.timedelta(days=1)

@@ -221,7 +221,7 @@ print(json.dumps(results))
 
 @pytest.fixture(scope="module")
 def outside() -> dict[str, Json]:
-    """What every script gives where there are real files."""
+    """Each script's result on real files."""
     command, scripts = [sys.executable, "-c", OUTSIDE], json.dumps(SCRIPTS)
     done = subprocess.run(command, input=scripts, capture_output=True, text=True, check=True, timeout=60)
     printed: dict[str, Json] = json.loads(done.stdout)

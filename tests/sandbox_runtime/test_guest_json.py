@@ -21,7 +21,7 @@ VALUES = st.recursive(
 
 
 def carried(value: Json) -> Json:
-    """What becomes of a value on its way."""
+    """A value after its way through the channel."""
     if isinstance(value, str):
         return "".join("\ufffd" if "\ud800" <= character <= "\udfff" else character for character in value)
     if isinstance(value, float):
@@ -42,7 +42,7 @@ def count(value: Json) -> int:
 def test_values_are_read_and_counted(value: Json, ascii_only: bool) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
     if ascii_only:  # as bytes, a lone surrogate is three that are no UTF-8
-        # What json.dumps writes for two lone halves in a row is one whole character.
+        # json.dumps writes two lone surrogates in a row as one whole character.
         assert parse(text) == carried(json.loads(text))
     assert count(value) <= values_in(text, 0) <= 2 * count(value)
 

@@ -1,4 +1,4 @@
-"""What a worker can still do to the machine, if a script broke out of the engine: nothing."""
+"""A script that broke out of the engine can do nothing to the machine."""
 
 import json
 import platform
@@ -33,7 +33,7 @@ FATAL = {
     "abort": "os.abort()",
     "catch a signal": "signal.signal(signal.SIGSEGV, signal.SIG_DFL)",
 }
-"""What ends the process there and then: refused, an abort would be tried again for ever."""
+"""Calls that end the process at once: if they were refused, an abort would retry for ever."""
 
 HARMLESS = {
     "use memory": "mmap.mmap(-1, 1 << 30, mmap.MAP_PRIVATE).close()",
@@ -67,7 +67,7 @@ os._exit(0)
 
 
 def attempt(attempts: dict[str, str]) -> tuple[set[str], set[str]]:
-    """What a locked-down process gave up, and which attempts it failed at."""
+    """The rights that a locked-down process gave up, and the attempts that failed."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         assert status(attempts, theirs) == 0, "a refused call must not kill"

@@ -1,4 +1,4 @@
-"""What a script's value is, and that it runs as the module it looks like."""
+"""A script's value, and that it runs like a module."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Sessions keep what a run defined; nothing else does, and a session that is gone says so."""
+"""Sessions keep what a run defined; nothing else does, and an ended session is reported."""
 
 import asyncio
 from collections.abc import AsyncIterator

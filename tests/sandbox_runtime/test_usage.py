@@ -1,4 +1,4 @@
-"""What the check is told of a script."""
+"""The facts about a script that the check gets."""
 
 from typing import Any
 

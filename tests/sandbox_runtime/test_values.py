@@ -1,4 +1,4 @@
-"""What a script's value becomes."""
+"""The JSON of a script's value."""
 
 import pytest
 

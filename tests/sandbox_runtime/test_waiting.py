@@ -1,4 +1,4 @@
-"""What a script waits for, and forgets to wait for: locks, tasks, coroutines, and what the host answers."""
+"""Awaited and forgotten things of a script: locks, tasks, coroutines, and the host's answers."""
 
 import pytest
 

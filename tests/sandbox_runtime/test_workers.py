@@ -197,7 +197,7 @@ async def test_workers_start_beside_thousands_of_files(launch: type[ForkLauncher
 
 
 class FailingLauncher(ForkLauncher):
-    """Whose workers end at once while it `fails`, as where no more processes may be."""
+    """Its workers end at once while it `fails`, as at a process limit."""
 
     launched_at: ClassVar[list[float]] = []
     were_many: ClassVar[anyio.Event]

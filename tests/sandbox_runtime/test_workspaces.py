@@ -1,4 +1,4 @@
-"""Who has which files, how much of them, and what is left when a run ends one way or another."""
+"""Owners of files, quotas, and the files that remain after each ending of a run."""
 
 import asyncio
 from pathlib import Path
@@ -77,7 +77,7 @@ except OSError as error:
 told, open("f").read()
 """
     told, content = await files.value(script)
-    assert "changed meanwhile" in told and content == "onetwo"
+    assert "changed in between" in told and content == "onetwo"
 
 
 async def test_file_of_a_run_that_is_stopped_is_the_old_one(files: FileRunner) -> None:

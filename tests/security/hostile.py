@@ -1,4 +1,4 @@
-"""What hostile scripts begin with, and a measure of what they do to everybody else."""
+"""The beginning of hostile scripts, and a measure of their effect on everyone else."""
 
 import asyncio
 import time
@@ -105,7 +105,7 @@ async def watched() -> AsyncIterator[Delay]:
 
 async def _watch(delay: Delay) -> None:
     while True:
-        # Of this process, not of the wall: other tests may have the cores meanwhile.
+        # Of this process, not of the wall: other tests may use the cores.
         began = time.process_time()
         await asyncio.sleep(_TICK_SECONDS)
         delay.seconds = max(delay.seconds, time.process_time() - began)

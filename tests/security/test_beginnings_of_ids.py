@@ -1,6 +1,6 @@
-"""A beginning of an id leads to nothing where ids are secrets, and tells nobody about the runs of others.
+"""A beginning of an id leads to nothing where ids are secrets, and reveals nothing about the runs of others.
 
-Without a token nobody can tell callers apart: four digits, tried 65,536 times, would find all runs. The twin is the
+Without a token callers cannot be told apart: four digits, tried 65,536 times, would find all runs. The twin is the
 whole id, or the owner.
 """
 
@@ -87,7 +87,7 @@ async def test_session_is_found_by_its_beginning_in_its_own_mcp_session_only(tmp
         url = f"{origin}/mcp"
         async with visitor(url) as one, visitor(url) as other, visitor(url, "auto") as modern:
             session = await one.begin("x = 1")
-            nobodys = await modern.begin("x = 2")  # of whoever knows the whole id
+            nobodys = await modern.begin("x = 2")  # belongs to any caller who knows the whole id
             for each, written in ((other, session), (modern, session), (modern, nobodys), (one, nobodys)):
                 code, message = await each.error_of("x", short_id(written))
                 none = await each.error_of("x", NONE)

@@ -90,7 +90,7 @@ BOMBS = {
 
 @pytest.fixture(scope="module")
 async def sandbox(anyio_backend: str) -> AsyncIterator[Sandbox]:
-    """Two workers and a short queue, so that a bomb in each worker is seen by everybody."""
+    """Two workers and a short queue, so that everyone notices a bomb in each worker."""
     queue = QueueLimits(most=QUEUE, where=where)
     async with open_sandbox(workers=2, progress=print, queue=queue) as sandbox:
         yield sandbox

@@ -194,7 +194,7 @@ def imported() -> Iterator[None]:
 
 
 def added(file: Path, *, is_compiled: bool) -> None:
-    """Lay a module there that nobody accepted, perhaps compiled alone."""
+    """Put a module there that was never accepted, perhaps only compiled."""
     file.parent.mkdir(exist_ok=True, parents=True)
     file.write_text("raise SystemExit('added')")
     if is_compiled:

@@ -1,4 +1,4 @@
-"""What was filled in for an upstream is in nothing that the portal tells, whatever the upstream does with it."""
+"""Credentials of an upstream appear in no output of the portal, whatever the upstream does with them."""
 
 import json
 import shlex
@@ -230,7 +230,7 @@ async def test_key_in_the_url_is_shown_to_no_script(tmp_path: Path, query: str, 
 
 @pytest.mark.parametrize("canary", ["-----BEGIN KEY-----\ncanary/0123\n", '{"key": "canary-\u00fc"}'])
 async def test_key_of_many_lines_is_hidden_also_in_json_within_a_text(tmp_path: Path, canary: str) -> None:
-    """Which is how this server answers."""
+    """This server answers like that."""
     entry: dict[str, Json] = {**raw(tools=raw_tools("echo")), "env": {"STORE_KEY": "${CANARY}"}}
     async with opened(tmp_path, {"store": entry}, environ={"CANARY": canary}) as portal:
         assert await portal.result_of(f"await store.echo(text={canary!r})") == {"text": "[hidden]"}

@@ -1,4 +1,4 @@
-"""Every way to decide about a call that waits, times everybody who must not: nothing is sent. The twin decides."""
+"""Every way to decide about a waiting call, times everyone who must not: nothing is sent. The twin decides."""
 
 import ast
 import json
@@ -38,7 +38,7 @@ FILES = sorted(Path(portal.__file__).parent.rglob("*.py"))
 
 
 def test_decisions_are_written_in_one_place_which_wants_to_know_who_decides() -> None:
-    """Whoever adds a way to decide has to add it below, too."""
+    """A new way to decide has to be added below, too."""
     written, decided = [], []
     for file in FILES:
         for node in ast.walk(ast.parse(file.read_text())):

@@ -231,7 +231,7 @@ async def test_no_command_reaches_it(under: Under, capsys: pytest.CaptureFixture
 
 
 def test_upstreams_are_called_from_one_place_with_a_permit_from_one_place() -> None:
-    """Whoever adds a way to an upstream has to add it above, too."""
+    """A new way to an upstream has to be added above, too."""
     calls, permits = [], []
     for file in sorted(Path(portal.__file__).parent.rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text())):

@@ -51,7 +51,7 @@ def fetch(run: Runner, server: Server, names: Names) -> FetchRunner:
 
 
 async def attacked(fetch: FetchRunner, server: Server, url: Json, **more: Json) -> list[Json]:
-    """What an attack was told; its twin, the granted host, has to be answered in the same run."""
+    """The error of an attack; its twin, the granted host, has to be answered in the same run."""
     twin = f"http://granted.example:{server.port}/twin"
     script = (
         f"{TRYING}\nattack, more = json.loads({json.dumps(json.dumps([url, more]))})\n"
@@ -78,7 +78,7 @@ URLS = [
     "http://127\u30020\u30020\u30021:{port}/",
     "http://loc\u00adalhost:{port}/",
     "http://evil.example:{port}/",
-    # A granted host, and something else that somebody may take for the host.
+    # A granted host, and something else that a parser may take for the host.
     "http://granted.example\\@127.0.0.1:{port}/",
     "http://user:password@granted.example:{granted}/",
     "http://127.0.0.1:{port}\\granted.example/",
@@ -205,7 +205,7 @@ async def test_any_host_does_not_mean_any_address(run: Runner, server: Server, v
 
 
 async def test_name_is_looked_up_once(fetch: FetchRunner, server: Server, names: Names) -> None:
-    """What was looked up is connected to."""
+    """Exactly the resolved addresses are connected to."""
     names.answers["granted.example"] = [["127.0.0.1"], ["169.254.169.254"]]
     assert await fetch.value(f'(await portal.fetch("http://granted.example:{server.port}/a")).text') == "/a"
     assert names.asked == ["granted.example"]

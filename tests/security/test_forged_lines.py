@@ -22,7 +22,7 @@ ENDS = (
     *("\n", "\r", "\r\n", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029"),
     *("\n\u200b", "\n\u202e", "\x1b[2K\x1b[1G"),
 )
-"""What ends a line, or lets another begin."""
+"""Characters that end a line, or begin another."""
 
 TEXTS = [f"é{end}{FORGED}{end}" for end in ENDS]
 EVERYTHING = "".join(TEXTS)
@@ -46,7 +46,7 @@ def lists(folder: Path, description: str) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What was accepted is no more what is listed."""
+    """The listed definition no longer matches the accepted one."""
     folder = tmp_path_factory.mktemp("forged")
     lists(folder, "Echo.")
     finished("lock", "--accept", "up.e*", cwd=folder)
@@ -55,7 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def forged(text: str) -> list[str]:
-    """The lines that say no more than what a stranger wrote, however a terminal or Python divides them."""
+    """The lines with nothing but untrusted text, however a terminal or Python splits them."""
     return [line for line in text.splitlines() if visible(line).strip() == FORGED]
 
 
@@ -171,7 +171,7 @@ def failure() -> Exception:
 
 
 def logged(monkeypatch: pytest.MonkeyPatch, stderr: io.StringIO) -> str:
-    """What stands on stderr after events of ours and of libraries."""
+    """The content of stderr after events of ours and of libraries."""
     monkeypatch.setattr(sys, "stderr", stderr)
     monkeypatch.setenv("COLUMNS", "300")
     with restored_logs():

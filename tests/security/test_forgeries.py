@@ -1,4 +1,4 @@
-"""What a taken-over interpreter sends is cut to what may be true: no call passes a limit, and nobody waits for it."""
+"""A taken-over interpreter cannot exceed what is plausible: no call passes a limit, and no caller waits for it."""
 
 import asyncio
 import json
@@ -80,7 +80,7 @@ async def test_thousands_of_calls_over_the_limit_are_refused_one_by_one(run: Run
 @pytest.mark.parametrize("piece", ["[],", "{},", '{"a":[]},', "1e5,", '"",', '",,",', '"\\\\\\\\",'])
 @pytest.mark.parametrize("way", ["block", "value", "arguments", "preparation"])
 async def test_millions_of_values_are_not_read(run: Runner, session: Session, way: str, piece: str) -> None:
-    """They hold nobody up either."""
+    """They delay no one, either."""
     forged = WAYS_TO_SEND[way].replace("VALUES", f"'[' + {piece!r} * (SIZE // {len(piece)}) + '0]'")
     async with watched() as delay:
         result = await run(forged, session=session)

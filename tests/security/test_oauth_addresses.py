@@ -81,7 +81,7 @@ async def asked(
     upstream: str = "https://tickets.example/mcp",
     issuer: str | None = None,
 ) -> OAuthError:
-    """The error of a request to where nobody speaks TLS."""
+    """The error of a request to a port that does not speak TLS."""
     with pytest.raises(OAuthError) as caught:
         async with open_guarded_http(upstream, issuer, name_server) as http:
             await http.ask(httpx2.Request("GET", url))
@@ -134,7 +134,7 @@ async def test_server_on_this_machine_is_asked_where_the_manifest_leads_there(
         (PUBLIC, ["64:ff9b::a00:5", "::ffff:10.0.0.5", "0.0.0.0", "224.0.0.1"], []),
         ("10.1.1.1", ["10.0.0.5", "fd00::5", "169.254.169.254"], ["10.0.0.5", "fd00::5"]),
         ("127.0.0.1", ["10.0.0.5", "127.0.0.1", PUBLIC, "fe80::1"], ["10.0.0.5", "127.0.0.1", PUBLIC]),
-        ([PUBLIC, "127.0.0.1"], ["127.0.0.1"], []),  # whoever is in two places is no private one
+        ([PUBLIC, "127.0.0.1"], ["127.0.0.1"], []),  # a host with two addresses is not private
         ("169.254.169.254", ["169.254.169.254", "10.0.0.5"], []),
         (
             "198.18.0.5",

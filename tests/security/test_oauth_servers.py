@@ -44,7 +44,7 @@ async def honest(anyio_backend: str) -> AsyncIterator[ProtectedServer]:
 
 @pytest.fixture
 def server(honest: ProtectedServer) -> ProtectedServer:
-    """It tells no lie yet, and knows nobody."""
+    """It does not lie yet, and knows no users."""
     own = honest.authorization
     for each in (honest.answers, honest.requests, own.answers, own.clients, own.grants, own.forms):
         each.clear()
@@ -62,7 +62,7 @@ def sending_to(url: str, status: int = 307) -> Handler:
 
 @pytest.fixture
 async def other() -> AsyncIterator[str]:
-    """The origin of a server that nobody must come to."""
+    """The origin of a server that must never be reached."""
     visits: list[str] = []
 
     async def note(request: Request) -> Response:

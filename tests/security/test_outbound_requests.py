@@ -1,4 +1,4 @@
-"""Who the portal sends requests for decides what they reach; upstreams/http_client.py has the table.
+"""The purpose of an outbound request decides what it may reach; upstreams/http_client.py has the table.
 
 Fetches, webhooks and OAuth follow URLs and names of strangers. They reach no inner address, by name, by redirect or by
 a name that changes, unless the operator names it: the twin. What the operator configures may be anywhere.
@@ -76,7 +76,7 @@ async def victim() -> AsyncIterator[Door]:
 
 @pytest.fixture(autouse=True)
 def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
-    """What the system's resolver answers, one after the other."""
+    """The answers of the system's resolver, in order."""
     answers = {name: [address] for name, address in INNER.items()} | {"tickets.example": ["93.184.216.34"]}
     resolve = socket.getaddrinfo
 

@@ -210,7 +210,7 @@ SCRIPTS_OWN = {"script_exit", "script_error", "cancelled", "diverged", "result_n
 
 @pytest.fixture
 def no_collections() -> Iterator[None]:
-    """Python 3.11 may fail to parse if it collects garbage meanwhile."""
+    """Python 3.11 may fail to parse if it collects garbage while parsing."""
     gc.disable()
     yield
     gc.enable()

@@ -1,4 +1,4 @@
-"""Attacks on people who sign in at upstreams: links of others, old states, foreign codes, changes meanwhile."""
+"""Attacks on people who sign in at upstreams: links of others, old states, foreign codes, changes in between."""
 
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -42,7 +42,7 @@ async def steps_to(own: Company, who: str, link: str, end: str) -> list[str]:
 
 
 async def signed_out(own: Company, who: str, upstream: str = "tickets") -> httpx2.Response:
-    """What the portal answers to a person who signs out of an upstream."""
+    """The portal's answer to a person who signs out of an upstream."""
     headers = {"Authorization": f"Bearer {own.provider.token_of(who)}"}
     async with httpx2.AsyncClient(headers=headers, timeout=DEADLINE_SECONDS) as http:
         return await http.delete(f"{own.url}/oauth/logins/{upstream}")

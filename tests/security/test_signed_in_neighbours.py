@@ -1,4 +1,4 @@
-"""Two tenants with equal names at one identity provider try to be each other, and strangers to be somebody."""
+"""Two tenants with equal names at one identity provider try to be each other, and strangers to be one of them."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -77,7 +77,7 @@ async def test_nobody_joins_the_mcp_session_of_another(issuer: Issuer, url: str)
 
 
 async def test_a_request_with_two_tokens_has_none(issuer: Issuer, url: str) -> None:
-    """Whoever stands in front of the portal may have looked at the other one."""
+    """A proxy in front of the portal may have read the other one."""
     good, bad = headers(issuer, **ANN)["Authorization"], "Bearer x"
     async with httpx2.AsyncClient() as http:
         for values in ((good, bad), (bad, good), (f"{good}, {bad}",), (f"{good} {bad}",), ("",), ("Bearer",)):

@@ -164,7 +164,7 @@ async def test_a_shared_workspace_carries_the_sources_of_whoever_wrote(tmp_path:
     (tmp_path / "data").mkdir()
     (tmp_path / "data/f").write_text("an operator's")
     async with portal_of(tmp_path, share="all") as (portal, web):
-        # The twins: nobody has written yet; reading leaves nothing; and mail that is read later was not written.
+        # The twins: nothing was written yet; reading leaves nothing; and mail that is read later was not written.
         assert await outcome(portal, f"x = {READS}\n{SEND}") == "sent"
         await portal.run(f"await mail.read()\n{READS}")
         await portal.run("open('before', 'w').write('text')\nawait mail.read()")

@@ -78,7 +78,7 @@ class Portal:
 
 @dataclass(frozen=True)
 class Belongings:
-    """The names of what belongs to red, or names that somebody made up."""
+    """The names of red's things, or made-up names."""
 
     run: str
     waiting: str

@@ -1,4 +1,4 @@
-"""What the type checker, which reads scripts of strangers, can still do to the machine if one of them took it over. The
+"""The type checker reads untrusted scripts: what it can still do to the machine if one of them took it over. The
 harmless twins: what it needs works, and it finds what is wrong (tests/portal/catalog/check, all under the same
 lock-down).
 """

@@ -1,4 +1,4 @@
-"""What an upstream says is data: in stubs, in docs_search, in file names, in a terminal, in answers and in forms."""
+"""Text of an upstream is data: in stubs, in docs_search, in file names, in a terminal, in answers and in forms."""
 
 import ast
 import json

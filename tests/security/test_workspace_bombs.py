@@ -1,4 +1,4 @@
-"""A script that is granted a folder fills neither the disk nor the portal's memory, and holds nobody up.
+"""A script that is granted a folder fills neither the disk nor the portal's memory, and delays no one.
 
 Each bomb has a harmless twin that stays below the limit.
 """
@@ -162,7 +162,7 @@ async def test_writes_that_nobody_waits_for_are_not_kept_by_the_hundred(files: F
 async def test_flood_of_refused_operations_ends_the_run(
     run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At the limit of so many refusals, which is set low here: ten thousand round trips take seconds."""
+    """At the limit of refusals, which is set low here: ten thousand round trips take seconds."""
     monkeypatch.setattr("sandbox_runtime.calls.MAX_REFUSED", 50)
     flood = (
         "print('reached')\nn = 0\nwhile True:\n    n += 1\n"

@@ -68,7 +68,7 @@ class AuthorizationServer:
         self.answers: dict[str, Handler] = {}
         """Instead of its own, by path."""
         self.told_issuer: str | None = None
-        """What it says in the redirect (RFC 9207)."""
+        """The issuer in its redirect (RFC 9207)."""
         self.may_answer: anyio.Event | None = None
         """`hold` sets it."""
         self.is_asked = anyio.Event()
@@ -100,13 +100,13 @@ class AuthorizationServer:
         return self.may_answer
 
     def expire(self) -> None:
-        """No access token is good any more; refresh tokens are."""
+        """Access tokens no longer work; refresh tokens do."""
         self._access = {
             token: each.model_copy(update={"expires_at": 1}) for token, each in self._access.items()
         }
 
     def end(self) -> None:
-        """No token is good any more."""
+        """No token works any longer."""
         self.expire()
         self._refresh.clear()
 
@@ -178,7 +178,7 @@ class AuthorizationServer:
             given.refresh_token = refresh
         return given
 
-    # What the SDK's routes ask of a provider.
+    # The provider's methods for the SDK's routes.
 
     async def get_client(self, client_id: str) -> OAuthClientInformationFull | None:
         return self.clients.get(client_id)
@@ -283,7 +283,7 @@ async def protected(peer: Any) -> AsyncIterator[ProtectedServer]:
 
 
 async def browse(url: str) -> httpx2.Response:
-    """What a person with a browser does who agrees to everything."""
+    """Acts like a person with a browser who agrees to everything."""
     async with httpx2.AsyncClient(follow_redirects=True, timeout=DEADLINE_SECONDS) as browser:
         return await browser.get(url)
 
@@ -315,7 +315,7 @@ async def logged_in(spec: HttpUpstream) -> Login:
 
 @asynccontextmanager
 async def signed_in_fleet(server: ProtectedServer) -> AsyncIterator[WatchedFleet]:
-    """A fleet of the server alone, where somebody has signed in."""
+    """A fleet of the server alone, with a login."""
     spec = server.spec()
     await logged_in(spec)
     async with fleet_of(**{NAME: spec}) as fleet:
@@ -324,14 +324,14 @@ async def signed_in_fleet(server: ProtectedServer) -> AsyncIterator[WatchedFleet
 
 @asynccontextmanager
 async def tokens_of(spec: HttpUpstream) -> AsyncIterator[OAuthTokens]:
-    """As a portal has them that knows the upstream."""
+    """As in a portal that knows the upstream."""
     async with anyio.create_task_group() as tasks:
         yield OAuthTokens(NAME, spec, (), login_store(NAME, spec), Redaction(()), tasks.start_soon)
         tasks.cancel_scope.cancel()
 
 
 async def headers_of(spec: HttpUpstream) -> dict[str, str]:
-    """What a request to the upstream is sent with."""
+    """The headers of a request to the upstream."""
     async with tokens_of(spec) as kept:
         return await kept.headers()
 
@@ -377,7 +377,7 @@ def _overridden(app: ASGIApp, answers: dict[str, Handler]) -> ASGIApp:
 
 
 def replayed(body: bytes) -> Receive:
-    """What an app is to receive after somebody has read it."""
+    """A message for an app, after a middleware has read it."""
 
     async def receive() -> Message:
         return {"type": "http.request", "body": body, "more_body": False}

@@ -194,7 +194,7 @@ class HttpPeer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
-        # What uvicorn leaves pending when it is told to hurry would run on as garbage, in the midst of a later test.
+        # Work that uvicorn leaves pending in a fast shutdown would be collected in the middle of a later test.
         for task in self.server_state.tasks:
             task.cancel()
         await self.lifespan.shutdown()
@@ -221,7 +221,7 @@ _HELD_PORTS: list[socket.socket] = []
 
 
 def closed_port() -> int:
-    """A loopback port where nobody listens, but who is told to: it is given to nobody else while this process lives."""
+    """A loopback port without a listener. No other process gets it while this one lives."""
     held = socket.socket()
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     held.bind(("127.0.0.1", 0))

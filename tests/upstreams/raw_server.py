@@ -174,12 +174,12 @@ def act(arguments):
 
 
 def flood(request, arguments):
-    """An answer of so many bytes."""
+    """An answer of this many bytes."""
     answer_text(request, "x" * arguments["bytes"])
 
 
 def environment(request, arguments):
-    # What this process was started with: Python adds LC_CTYPE to its own os.environ.
+    # The environment this process was started with: Python adds LC_CTYPE to its own os.environ.
     with open("/proc/self/environ", "rb") as environ:
         names = [entry.partition(b"=")[0].decode() for entry in environ.read().split(b"\0") if entry]
     descriptors = sorted(int(name) for name in os.listdir("/proc/self/fd"))
@@ -310,7 +310,7 @@ def banner(request):
 
 
 def flood_stderr_lines(request):
-    """For as long as somebody reads; the server goes on beside it."""
+    """Until the reader leaves; the server keeps serving."""
 
     def flood():
         while True:
@@ -321,7 +321,7 @@ def flood_stderr_lines(request):
 
 
 def flooding(text):
-    """This, for as long as somebody reads."""
+    """This, until the reader leaves."""
 
     def strike(request):
         effect(request)
@@ -365,7 +365,7 @@ ACTIONS = {
         *(cancelled, crash, flood, environment, ask, change, progress),
     )
 }
-# What servers do that do not know `server/discover`, besides an error.
+# Reactions of servers that do not know `server/discover`, besides an error.
 PROBES = {
     "ignores": lambda request: None,
     "has no id": lambda request: send({"id": None, "error": {"code": -32700, "message": "what?"}}),

@@ -1,4 +1,4 @@
-"""What children of the portal get, and that none of them outlives it."""
+"""Children of the portal get only their environment, and none outlives it."""
 
 from pathlib import Path
 

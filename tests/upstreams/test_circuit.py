@@ -37,7 +37,7 @@ def call(circuit: CircuitBreaker, error: Exception | None = None) -> type[Except
 def lose(
     circuit: CircuitBreaker, count: int, errors: Sequence[UpstreamError] = (UpstreamLostError("exited"),)
 ) -> None:
-    """So many calls that are under way together get no answer any more, each hearing the next of these."""
+    """This many concurrent calls fail, each with the next of these errors."""
     with pytest.raises(UpstreamError), circuit.guard():
         if count > 1:
             lose(circuit, count - 1, errors)

@@ -1,4 +1,4 @@
-"""Of what servers write to stderr before they end, the line is told that says why."""
+"""Of a server's last stderr, the line that explains the end is reported."""
 
 import pytest
 

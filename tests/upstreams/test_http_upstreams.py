@@ -296,7 +296,7 @@ async def test_start_is_limited_by_connect_seconds_alone(
 
 
 async def test_probe_that_a_server_answers_late_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The SDK would take it for lost, and the handshake is sent meanwhile."""
+    """The SDK would consider it lost, and the handshake is sent in between."""
     monkeypatch.setattr("mcp.client.session.DISCOVER_TIMEOUT_SECONDS", 0.0)
     monkeypatch.setattr(session, "HTTP_PROBE_SECONDS", 0.0)
     inner, methods, may_go_on = real_server().streamable_http_app(), list[bytes](), anyio.Event()

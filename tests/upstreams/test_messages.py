@@ -1,4 +1,4 @@
-"""What upstreams send becomes messages, leniently, and is counted."""
+"""Bytes of upstreams become messages, leniently, and are counted."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What a login reads: challenges, metadata, tokens and registrations, as servers write them."""
+"""The documents that a login reads: challenges, metadata, tokens and registrations, as servers write them."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Which proxy and which certificates the environment names for an upstream, and what is said if they do not serve."""
+"""The proxy and the certificates that the environment names for an upstream, and the errors if they fail."""
 
 import os
 from collections.abc import AsyncIterator, Callable
@@ -58,7 +58,7 @@ def test_proxy_of_an_upstream_is_what_the_environment_says(
     environ(**variables)
     route = Route.to(url)
     assert route.variable == (proxy or "") and bool(route.proxy) == bool(proxy)
-    assert route.variable in route.told(NOWHERE)
+    assert route.variable in route.explain(NOWHERE)
 
 
 @pytest.mark.parametrize("value", ["socks://p:1", "socks4://p:1", "ftp://p:1", "http://p:x"])
@@ -70,12 +70,12 @@ def test_proxy_that_cannot_be_used_is_told_by_its_variable(environ: Callable[...
 
 def test_error_names_the_host_and_the_certificates(environ: Callable[..., None]) -> None:
     route = Route.to("https://secret@tickets.example/mcp?key=secret")
-    assert "(tickets.example:443)" in route.told(NOWHERE) and "secret" not in route.told(NOWHERE)
-    assert "SSL_CERT_FILE" in route.told(UNTRUSTED)
+    assert "(tickets.example:443)" in route.explain(NOWHERE) and "secret" not in route.explain(NOWHERE)
+    assert "SSL_CERT_FILE" in route.explain(UNTRUSTED)
     environ(SSL_CERT_DIR="/etc/ours")
-    assert "SSL_CERT_DIR=/etc/ours" in route.told(UNTRUSTED)
+    assert "SSL_CERT_DIR=/etc/ours" in route.explain(UNTRUSTED)
     environ(SSL_CERT_FILE="/etc/ours.pem")
-    assert "SSL_CERT_FILE=/etc/ours.pem" in route.told(UNTRUSTED)
+    assert "SSL_CERT_FILE=/etc/ours.pem" in route.explain(UNTRUSTED)
 
 
 @pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "SSL_CERT_DIR"])

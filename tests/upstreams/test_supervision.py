@@ -1,4 +1,4 @@
-"""When upstreams are started and stopped, how they fail and come back, and what their callers hear meanwhile."""
+"""Upstreams start, stop, fail and come back, and their callers learn about it."""
 
 import os
 import sys

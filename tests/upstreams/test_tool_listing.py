@@ -1,4 +1,4 @@
-"""Whatever an upstream lists, what can be used is kept and the rest noted; and each listing ends."""
+"""Usable parts of any listing are kept and the rest noted; and each listing ends."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -22,7 +22,7 @@ GOOD = {"name": "good", "inputSchema": {"type": "object"}}
 
 
 async def listed(*tools: Json) -> tuple[dict[str, RecordedTool], list[str]]:
-    """What is kept of such a listing, and the remarks about it."""
+    """The kept tools of such a listing, and the remarks about it."""
     diagnostics = Diagnostics(Redaction(()))
 
     async def page(cursor: Json) -> dict[str, Json]:

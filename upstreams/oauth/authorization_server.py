@@ -2,7 +2,7 @@
 
 Upstreams name these servers, so the URLs are untrusted: only https:// at public addresses is requested, discovery alone
 follows redirects, within an origin, and answers are capped. Errors contain no token, code or secret; of foreign text
-they have URLs, an OAuth error code, and the beginning of its description.
+they show only URLs, an OAuth error code, and the beginning of its description.
 
     OAuthError
     ├── OAuthRefusedError        the authorization server refused, or cannot be trusted: a retry will not help
@@ -72,7 +72,7 @@ _FAKE_IP: Final = IPv4Network("198.18.0.0/15")
 """Addresses that some VPNs return for every name and resolve later ("fake IP"): they count as public."""
 
 CODE: Final = re.compile(r"[a-z_]{1,64}")
-"""An OAuth error code. Only an answer that has one has a description that is shown."""
+"""An OAuth error code. A description is shown only next to one."""
 
 _MAX_DESCRIPTION: Final = 300
 _USER: Final = re.compile(r"//[^/?#]*@")
@@ -108,7 +108,7 @@ async def open_guarded_http(
 
 @dataclass(frozen=True)
 class GuardedHttp:
-    """The client of OAuth for one upstream. It asks https://, and http:// on this machine if the upstream is there."""
+    """One upstream's OAuth client. It requests https://, and http:// on this machine if the upstream is local."""
 
     client: httpx2.AsyncClient
     may_be_local: bool
@@ -133,7 +133,7 @@ class GuardedHttp:
             raise OAuthUnreachableError(f"{url} cannot be reached ({type(error).__name__})") from None
 
     async def find(self, request: httpx2.Request, *, reads: bool = True) -> httpx2.Response:
-        """As `ask`, but follow redirects that keep the method and the origin. Each hop is checked."""
+        """Like `ask`, but follows redirects that keep the method and the origin. Each hop is checked."""
         answer = await self.ask(request, reads=reads)
         asked = (request.method, origin_of(str(request.url)))
         for _ in range(MAX_REDIRECTS):
@@ -146,7 +146,7 @@ class GuardedHttp:
     def checked(self, url: str) -> None:
         """Check a URL that will be requested, or shown to a browser.
 
-        Raises OAuthRefusedError: the URL is not allowed. Raises ValueError: it is none, or its port is invalid.
+        Raises OAuthRefusedError: the URL is not allowed. Raises ValueError: it is not a URL, or its port is invalid.
         """
         parts = urlsplit(url)
         host = parts.hostname or ""
@@ -157,21 +157,21 @@ class GuardedHttp:
 
 
 def shown(url: str) -> str:
-    """A URL in a message: escaped, shortened, and without user and query, which may have a key."""
+    """A URL as messages show it: escaped, shortened, and without user and query, which may contain a key."""
     return ascii(_USER.sub("//", url).partition("?")[0][:200])
 
 
 def origin_of(url: str) -> str:
-    """The origin of a URL, in one form for equal ones (RFC 3986, 6.2)."""
+    """The normalized origin of a URL (RFC 3986, 6.2)."""
     return http_client.origin(httpx2.URL(url.lower()))
 
 
 class GuardedNetwork:
     """The addresses that requests on behalf of one upstream may reach.
 
-    The upstream's host and that of the manifest's `issuer` may have any address. Other hosts may have private addresses
-    only if one of these does. Each name is resolved once, because its owner controls the answer: an upstream that
-    pretends to be private becomes unreachable, and so can name no other host.
+    The hosts of the upstream and of the manifest's `issuer` may have any address. Others may have private addresses
+    only if one of these two has. Each name is resolved once, because its owner controls the answer: an upstream that
+    pretends to be private is then unreachable, so it cannot name another host.
     """
 
     def __init__(self, own_urls: Iterable[str], resolve: Resolver) -> None:
@@ -180,13 +180,13 @@ class GuardedNetwork:
         self._found: dict[str, Sequence[Address]] = {}
 
     async def check(self, url: httpx2.URL) -> http_client.Destination:
-        """The guard's check. Raises as `addresses`."""
+        """The guard's check. Raises what `addresses` raises."""
         host = url.raw_host.decode("ascii")
         addresses = await self.addresses(host, url.port or DEFAULT_PORTS[url.scheme])
         return http_client.Destination(host, addresses)
 
     async def addresses(self, host: str, port: int) -> Sequence[Address]:
-        """The allowed addresses of a host. Raises OAuthRefusedError: it has only others; OSError: it has none."""
+        """The allowed addresses of a host. Raises OAuthRefusedError if none is allowed, OSError if it has none."""
         found = await self._looked_up(host, port)
         if host in self._own:
             return found
@@ -214,7 +214,7 @@ class GuardedNetwork:
 
 
 class Client(BaseModel):
-    """The OAuth client that the portal is."""
+    """The portal as an OAuth client."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -229,12 +229,12 @@ class Discovered:
 
     server: ServerMetadata
     resource: str | None
-    """None is not sent."""
+    """Not sent if None."""
     scope: str | None
 
 
 async def discover(spec: HttpUpstream, http: GuardedHttp) -> Discovered:
-    """Ask the upstream, then the authorization server that it names. An `issuer` in the manifest must be among those.
+    """Ask the upstream, then the authorization server that it names; a configured `issuer` must be among those named.
 
     Raises OAuthRefusedError: there is no usable metadata. Raises OAuthUnreachableError: there may be some later.
     """
@@ -244,7 +244,7 @@ async def discover(spec: HttpUpstream, http: GuardedHttp) -> Discovered:
             issuer=settings.issuer or origin_of(settings.token_url),
             token_endpoint=settings.token_url,
             authorization_endpoint=settings.authorize_url,
-            code_challenge_methods_supported=("S256",),  # used in any case
+            code_challenge_methods_supported=("S256",),  # PKCE is used in any case
         )
         return Discovered(server, url, settings.scope)
     probe = httpx2.Request("POST", url, json=_PING, headers={**spec.headers, **_ACCEPT})
@@ -258,10 +258,10 @@ async def discover(spec: HttpUpstream, http: GuardedHttp) -> Discovered:
     error = _none("the upstream's OAuth metadata is unavailable", faults)
     if metadata is not None:
         faults.clear()
-    elif isinstance(error, OAuthUnreachableError):  # which does not mean that there is none
+    elif isinstance(error, OAuthUnreachableError):  # the metadata may still exist
         raise error
     metadata = metadata or ResourceMetadata.model_construct(resource=url)
-    # RFC 8707 and 9728 compare URLs by what they mean.
+    # RFC 8707 and 9728 compare URLs after normalization.
     one, other = (origin_of(each) + urlsplit(each).path for each in (url, metadata.resource))
     if not check_resource_allowed(one, other):
         told = f"{shown(metadata.resource)}, not for the manifest's `url` {shown(url)}"
@@ -271,7 +271,7 @@ async def discover(spec: HttpUpstream, http: GuardedHttp) -> Discovered:
         told = f"{', '.join(map(shown, issuers[:_MAX_SERVERS]))}, not the manifest's `issuer` {shown(issuer)}"
         raise OAuthRefusedError(f"the upstream lists as its authorization server {told}")
     server = await server_metadata([issuer] if issuer else issuers, url, http, faults)
-    # The scopes of the upstream, never all scopes of the authorization server.
+    # The upstream's scopes, never all that the authorization server knows.
     scopes = words(challenge.get("scope")) or metadata.scopes_supported
     if scopes and settings.grant == "authorization_code" and "offline_access" in server.scopes_supported:
         scopes = tuple(dict.fromkeys((*scopes, "offline_access")))
@@ -281,9 +281,9 @@ async def discover(spec: HttpUpstream, http: GuardedHttp) -> Discovered:
 async def server_metadata(
     issuers: Sequence[str], url: str, http: GuardedHttp, faults: Iterable[OAuthError] = ()
 ) -> ServerMetadata:
-    """The metadata of the first issuer that has some. Without issuers the upstream is its own, as in 2025-03-26.
+    """The metadata of the first issuer that has any. Without issuers the upstream is its own issuer, as in 2025-03-26.
 
-    A document that offers PKCE with S256 goes before one that does not. Raises OAuthError: there is none.
+    A document that offers PKCE with S256 is preferred. Raises OAuthError if no document is usable.
     """
     faults, spare = list(faults), list[ServerMetadata]()
 
@@ -304,16 +304,17 @@ async def server_metadata(
         if server is not None:
             http.checked(server.token_endpoint)
             return server
-    remedy = "set `oauth.token_url`, and for people `oauth.authorize_url`, to do without"
+    remedy = "set `oauth.token_url`, and for people `oauth.authorize_url`, to skip discovery"
     raise _none("no usable metadata of an authorization server", faults, remedy)
 
 
 async def _first(
     http: GuardedHttp, urls: Iterable[str], kind: type[T], check: Callable[[T], str], faults: list[OAuthError]
 ) -> T | None:
-    """The first document without a fault. `faults` gets what is wrong with the others.
+    """Return the first document without a fault; the faults of the others are added to `faults`.
 
-    Raises OAuthRefusedError: an https:// URL is not allowed. One with http://, as from behind a proxy, is left out.
+    An http:// URL, which servers behind a proxy may name, is skipped. Raises OAuthRefusedError: an https:// URL is not
+    allowed.
     """
     for url in dict.fromkeys(urls):
         try:
@@ -342,7 +343,7 @@ def _none(message: str, faults: Sequence[OAuthError], remedy: str = "") -> OAuth
 
 
 def fault_of(error: ValidationError) -> str:
-    """What is wrong with a document: the field, and why."""
+    """Name the first invalid field of a document and the reason."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     return f"{'.'.join(map(str, first['loc']))} {first['msg'][:100]}".strip()
 
@@ -366,7 +367,7 @@ async def request_token(
 ) -> Token:
     """Request a token with any grant. None values of the form are left out. Raises OAuthError."""
     answer = await http.ask(form_request(endpoint, client, form))
-    if not answer.is_success or error_code(answer):  # some send errors with HTTP 200
+    if not answer.is_success or error_code(answer):  # some servers send errors with HTTP 200
         raise oauth_error(answer, [client.client_secret, *map(form.get, _SECRETS)])
     try:
         return Token.model_validate_json(answer.content)
@@ -379,7 +380,7 @@ def form_request(endpoint: str, client: Client, form: Mapping[str, str | None]) 
     data = {name: value for name, value in form.items() if value is not None}
     headers = {"Accept": "application/json"}
     if client.client_secret is not None and client.auth_method == "client_secret_basic":
-        # RFC 6749, 2.3.1: both are form-encoded first.
+        # RFC 6749, 2.3.1: id and secret are form-encoded first.
         pair = f"{quote(client.client_id, safe='')}:{quote(client.client_secret, safe='')}"
         headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
     else:

@@ -1,4 +1,4 @@
-"""What upstreams and authorization servers write about OAuth: the fields that are used, with URLs as they are written.
+"""The OAuth documents of upstreams and authorization servers: the fields that are used, with URLs kept verbatim.
 
 Source: RFC 9728, 2; RFC 8414, 2; RFC 6749, 5.1; RFC 7591, 3.2.1.
 """
@@ -19,12 +19,12 @@ def words(value: object) -> tuple[str, ...]:
 
 
 _Url: TypeAlias = Annotated[str, Field(max_length=2048, pattern=r"^[A-Za-z0-9_.~:/?#\[\]@!$&'()*+,;=%-]+$")]
-"""The characters of RFC 3986: browsers read others in their own ways, and some control a terminal."""
+"""The characters of RFC 3986. Browsers disagree on others, and some control a terminal."""
 _Words: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(words)]
 
 
 class _Document(BaseModel):
-    """A required field carries a decision. Any other one counts as absent if it makes no sense."""
+    """Required fields decide something, so they must be valid. An invalid optional field counts as absent."""
 
     @field_validator("*", mode="wrap")
     @classmethod
@@ -47,7 +47,7 @@ class ResourceMetadata(_Document):
 
 
 class ServerMetadata(_Document):
-    """Authorization server metadata. Without `authorization_endpoint` no person signs in."""
+    """Authorization server metadata. Without `authorization_endpoint` people cannot sign in."""
 
     issuer: _Url
     token_endpoint: _Url
@@ -63,7 +63,7 @@ class ServerMetadata(_Document):
 
 
 class Token(_Document):
-    """The answer of a token endpoint. Its type does not count: servers name it `user` or `jwt`, too."""
+    """The answer of a token endpoint. Its type is ignored: some servers call it `user` or `jwt`."""
 
     access_token: Annotated[str, Field(min_length=1)]
     expires_in: FiniteFloat | None = None

@@ -52,20 +52,20 @@ async def log_in(spec: HttpUpstream, show: Show) -> Login:
 
 @dataclass(frozen=True)
 class CodeRequest:
-    """An authorization code that a person is sent for, with PKCE."""
+    """A request for an authorization code, with PKCE. A person follows its URL."""
 
     found: oauth.Discovered
     client: oauth.Client
     redirect_uri: str
     verifier: str = field(default_factory=lambda: secrets.token_urlsafe(64), repr=False)
     parameters: Mapping[str, str | None] = field(default_factory=dict, repr=False)
-    """Further ones of the authorization request. None leaves one out."""
+    """Further parameters of the authorization request. None omits one."""
 
     @classmethod
     async def of(
         cls, spec: HttpUpstream, found: oauth.Discovered, uris: Sequence[str], http: oauth.GuardedHttp
     ) -> Self:
-        """A login with the first of these redirect URIs that the server takes. Raises OAuthError: there is none."""
+        """A login with the first redirect URI that the server accepts. Raises OAuthError if it accepts none."""
         settings, offered = spec.oauth or OAuthSettings(), found.server.code_challenge_methods_supported
         if settings.pkce == "required" and "S256" not in offered:
             raise oauth.OAuthRefusedError(
@@ -81,7 +81,7 @@ class CodeRequest:
         return cls(found, client, redirect_uri, parameters=settings.authorize_parameters)
 
     def url(self, state: str, http: oauth.GuardedHttp) -> str:
-        """Where to send the person. Raises OAuthRefusedError: the server's URL is not allowed."""
+        """The URL that the person opens. Raises OAuthRefusedError if the server's URL is not allowed."""
         endpoint = str(self.found.server.authorization_endpoint)
         http.checked(endpoint)
         digest = hashlib.sha256(self.verifier.encode()).digest()
@@ -103,7 +103,7 @@ class CodeRequest:
         return f"{endpoint}{'&' if '?' in endpoint else '?'}{query}"
 
     async def token(self, query: Mapping[str, str], http: oauth.GuardedHttp) -> Token:
-        """The token for what the redirect brought. Raises OAuthError: refused, or from another server."""
+        """Exchange the code in the redirect's query for a token. Raises OAuthError: refused, or from another server."""
         error, server = query.get("error", ""), self.found.server
         if error or "code" not in query:
             reason = error if oauth.CODE.fullmatch(error) else "no"
@@ -130,12 +130,12 @@ class CodeRequest:
 
 async def revoke(login: Login, settings: OAuthSettings) -> bool:
     """Revoke the tokens (RFC 7009). Returns False if the server does not support it. Raises OAuthError."""
-    # If the manifest names another server by now, at the stored one.
+    # At the stored server, even if the manifest names another one by now.
     login = login.as_configured(settings) or login
     endpoint, client = login.revocation_endpoint, login.client
     if endpoint is None:
         return False
-    # Of issuers only the manifest's is trusted with a private address.
+    # Only the manifest's issuer may have a private address.
     async with oauth.open_guarded_http(login.url, settings.issuer) as http:
         for token, kind in ((login.refresh_token, "refresh_token"), (login.access_token, "access_token")):
             if token is None:
@@ -153,7 +153,7 @@ async def revoke(login: Login, settings: OAuthSettings) -> bool:
 async def _client(
     settings: OAuthSettings, found: oauth.Discovered, uris: Sequence[str], http: oauth.GuardedHttp
 ) -> tuple[oauth.Client, str]:
-    """The manifest's client, or a new one for this login, as few servers accept another port, and its redirect URI."""
+    """The client and its redirect URI: the manifest's, or one for this login, as few servers accept another port."""
     server = found.server
     if settings.client_id is not None:
         return oauth.configured_client(settings, server), uris[0]
@@ -182,7 +182,7 @@ async def _client(
 
 
 def _method_to_ask_for(server: ServerMetadata) -> oauth.AuthMethod:
-    """How a new client authenticates: not at all, if that is offered or nothing is said."""
+    """How a new client authenticates: not at all if the server offers that or lists no methods."""
     offered = server.token_endpoint_auth_methods_supported or ["none"]
     # Servers on the Python SDK (2.3) offer Basic too, but then miss the client_id in the form.
     known: Sequence[oauth.AuthMethod] = ("none", "client_secret_post")
@@ -192,7 +192,7 @@ def _method_to_ask_for(server: ServerMetadata) -> oauth.AuthMethod:
 async def _registration(
     found: oauth.Discovered, uris: Sequence[str], method: oauth.AuthMethod, http: oauth.GuardedHttp
 ) -> tuple[str, httpx2.Response]:
-    """Register with the first redirect URI that the server takes. Raises OAuthError, the first, if it takes none."""
+    """Register with the first redirect URI that the server accepts. Raises the first OAuthError if it accepts none."""
     server, refusals = found.server, []
     for uri in uris:
         wish = {

@@ -50,14 +50,14 @@ REFRESH_SECONDS: Final = 12.0
 """Time limit of the refresh request. A stopping portal waits for it, because the old refresh token may be invalid."""
 
 REFUSAL_SECONDS: Final = 600.0
-"""A tool that refused a renewed token causes no further renewal for this long. Others do."""
+"""A tool that refused a renewed token causes no further renewal for this long; other tools still do."""
 
 _REJECTED_CODES: Final = frozenset({"invalid_grant", "bad_refresh_token", "invalid_refresh_token"})
-"""Error codes for a refresh token that is permanently invalid: of OAuth, GitHub and Slack."""
+"""The codes of OAuth, GitHub and Slack for a refresh token that is permanently invalid."""
 
 
 class LoginEndedError(oauth.OAuthError):
-    """The tokens of a login are of no use any more, or it was deleted."""
+    """The tokens of a login no longer work, or the login was deleted."""
 
 
 class Login(BaseModel):
@@ -67,7 +67,7 @@ class Login(BaseModel):
 
     format: Literal[1] = 1
     url: str = Field(repr=False)
-    """The upstream of the tokens. They are sent nowhere else."""
+    """The upstream's URL. Its tokens are sent nowhere else."""
     issuer: str
     token_endpoint: str
     revocation_endpoint: str | None = None
@@ -135,29 +135,26 @@ class Login(BaseModel):
 
 
 class Logins(Protocol):
-    """Keeps one login, for all portals that use it."""
+    """Stores one login for all portals that use it."""
 
     async def load(self) -> Login | None:
         """The login; None if there is no usable one. Raises OAuthError: it cannot be read."""
 
     async def replace(self, before: Login, after: Login) -> Login:
-        """Keep a renewed login, unless another one was kept meanwhile. Returns the one that is kept.
+        """Store a renewed login, unless another was stored since `before`. Returns the one that is stored.
 
-        Raises OAuthError: it cannot be kept. Raises LoginEndedError: it was deleted meanwhile.
+        Raises OAuthError: it cannot be stored. Raises LoginEndedError: it was deleted since `before`.
         """
 
     async def ended(self, login: Login) -> None:
-        """Note that the tokens of this login are of no use any more."""
+        """Record that the tokens of this login no longer work."""
 
     def locked(self) -> AbstractAsyncContextManager[None]:
         """A lock, so that no two portals use one refresh token. Raises OAuthUnreachableError: it is held too long."""
 
 
 class LoginStore:
-    """Stores one login: in a file of mode 0600, or in the system keyring.
-
-    The key is the upstream's name and URL together.
-    """
+    """Stores one login by the upstream's name and URL: in a file of mode 0600, or in the system keyring."""
 
     def __init__(self, folder: Path, name: str, url: str, keep_in: Literal["file", "keyring"]) -> None:
         self._folder = folder
@@ -186,7 +183,7 @@ class LoginStore:
         return after
 
     async def ended(self, login: Login) -> None:
-        """Keep it: `logout` may still revoke it."""
+        """Do nothing: `logout` may still revoke the login."""
 
     async def delete(self) -> None:
         """Delete the login. Raises OAuthError: it cannot be deleted."""
@@ -284,7 +281,7 @@ class OAuthTokens(HttpCredentials):
         self._renewal: asyncio.Future[Login | UpstreamError] | None = None
         self._unaccepted = ""
         """A renewed token that the upstream has not accepted yet."""
-        self._refusing: dict[str, float] = {}  # by subject: until when its refusals renew nothing
+        self._refusing: dict[str, float] = {}  # by subject: the end of its time without renewals
         self._rejected_refresh_token = ""
         """A refresh token that was refused. It is not used again."""
 
@@ -298,7 +295,7 @@ class OAuthTokens(HttpCredentials):
         login = self._login
         if login is None or _bearer(login) != refused:
             return True
-        # Only requests of the connection itself prove that somebody has to sign in.
+        # Only requests of the connection itself prove that a person has to sign in.
         is_new = bool(subject) and login.access_token == self._unaccepted
         if is_new or anyio.current_time() < self._refusing.get(subject, 0.0):
             return False
@@ -329,7 +326,7 @@ class OAuthTokens(HttpCredentials):
         outcome = await asyncio.shield(self._renewal)
         if isinstance(outcome, Login):
             return outcome
-        raise copy(outcome)  # one for each caller, which modifies it
+        raise copy(outcome)  # a copy for each caller, because each adds to it
 
     async def _run(
         self, renewal: "asyncio.Future[Login | UpstreamError]", stale: Login | None, is_refused: bool
@@ -350,9 +347,9 @@ class OAuthTokens(HttpCredentials):
                 remedy = error.remedy or "check `oauth` in the manifest"
                 outcome = UpstreamDownError(f"got no token: {error}", remedy=remedy)
             else:
-                # The person who reads it through a model has to sign in: nothing else helps, and nobody else can.
+                # The person behind the model has to sign in: nothing else helps, and no one else can.
                 outcome = UpstreamNeedsLoginError(f"{error}; {self._how_to_sign_in}", remedy=error.remedy)
-        # Untrusted answers may raise anything. It is this upstream's failure, and must not end the others.
+        # Untrusted answers may raise anything. That fails this upstream, and must not end the others.
         except Exception as error:
             log.exception("token_not_renewed", upstream=self._name, error=type(error).__name__)
         finally:
@@ -376,6 +373,7 @@ class OAuthTokens(HttpCredentials):
                 return kept
             self._check_not_refused(kept, is_refused)
             try:
+                # Shielded: the server may have replaced the refresh token already, so the answer has to be stored.
                 with anyio.fail_after(REFRESH_SECONDS, shield=True):
                     return await self._kept(found, await self._refreshed(kept))
             except LoginEndedError:

@@ -197,7 +197,7 @@ class StderrTail:
             async for chunk in stderr:
                 *lines, rest = (self._partial + chunk).rsplit(b"\n", STDERR_LINES)
                 if lines:
-                    lines[0] = lines[0].rpartition(b"\n")[2]  # the first item has all earlier lines
+                    lines[0] = lines[0].rpartition(b"\n")[2]  # the first item holds all earlier text
                 self._lines.extend(line[:_STDERR_LINE_BYTES] for line in lines if line.strip())
                 self._partial = rest[:_STDERR_LINE_BYTES]
                 await anyio.sleep(_STDERR_PAUSE_SECONDS)
@@ -206,7 +206,7 @@ class StderrTail:
     async def forget(self) -> None:
         """Drop what was written so far: of a server that is ready, banners and complaints about the probe."""
         if self._lines or self._partial:
-            await anyio.sleep(2 * _STDERR_PAUSE_SECONDS)  # the rest of it may wait to be read
+            await anyio.sleep(2 * _STDERR_PAUSE_SECONDS)  # the rest may still be unread
         self._lines.clear()
         self._partial = b""
 
@@ -216,5 +216,5 @@ class StderrTail:
         return tuple(line for line in shown if any(map(str.isalpha, line)))
 
     def last_line(self) -> str:
-        """The line that says why it ended."""
+        """The stderr line that explains why the server ended."""
         return crash_reason(self.lines())

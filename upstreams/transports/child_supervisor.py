@@ -162,7 +162,7 @@ def _start(command: list[str], environment: dict[str, str], open_files: int) -> 
 
 
 def _detach_streams() -> None:
-    """Close the server's pipes here: their end tells either side that the other is gone."""
+    """Close the server's pipes here, so that either side reads EOF when the other is gone."""
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(null, stream)
@@ -181,7 +181,7 @@ def _descendants_of(root: int) -> set[int]:
 
 def _children_of(pid: int) -> list[int]:
     found: list[int] = []
-    with contextlib.suppress(OSError):  # the process ended meanwhile; below: one of its threads
+    with contextlib.suppress(OSError):  # the process ended since; below: one of its threads
         for thread in os.listdir(f"/proc/{pid}/task"):
             with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/children", "rb") as children:
                 found += map(int, children.read().split())

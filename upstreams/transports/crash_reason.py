@@ -1,4 +1,4 @@
-"""Finds the line of a server's stderr that says why it ended."""
+"""Finds the line of a server's stderr that explains why it ended."""
 
 import re
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from typing import Final
 
 _MAX_CHARACTERS: Final = 300
 _FRAME: Final = " \t|+-─━═│┃║├╭╮╰╯┌┐└┘▶×✖•"
-"""What stands around text: the tree of an exception group, boxes, and the arrows of uv."""
+"""Decoration around text: the tree of an exception group, boxes, and uv's arrows."""
 
 _ERROR: Final = re.compile(
     r"(?:\[cause\]|Caused by|cause): \S"
@@ -15,7 +15,7 @@ _ERROR: Final = re.compile(
     r"|(?:[\w.-]+: )?(?:fatal )?error: |docker: |panic: |fatal: |thread '.*' panicked|npm (?:error|ERR!) "
     r"|(?:.{0,60}\W)?(?:ERROR|CRITICAL|FATAL)\b|.{0,60}\blevel\W{1,4}(?:error|fatal)\b"
 )
-"""How Python, Node, Java, Go, Rust, uv, npm, docker and loggers begin a line that tells an error."""
+"""How Python, Node, Java, Go, Rust, uv, npm, docker and loggers begin a line that reports an error."""
 
 _NOISE: Final = re.compile(
     r"at |\.\.\. \d+ |File \"|.*Traceback \(most|.*\bsub-exceptions?\)|During handling|The above exception|.*ignored in"
@@ -31,7 +31,7 @@ _CONTINUATION_LINES: Final = 8
 
 
 def crash_reason(lines: Sequence[str]) -> str:
-    """The line with the innermost cause, else the last one that may say something; "" if there is none."""
+    """The line with the innermost cause, else the last meaningful one; "" if every line is noise."""
     plain = [line.strip(_FRAME) if any(map(str.isalpha, line)) else "" for line in lines]
     told = [n for n, line in enumerate(plain) if line and not _NOISE.match(line)]
     errors = [n for n in told if _ERROR.match(plain[n]) or "─▶" in lines[n]]
@@ -39,7 +39,7 @@ def crash_reason(lines: Sequence[str]) -> str:
     if not errors:
         return plain[banner[-1]][:_MAX_CHARACTERS] if banner else ""
     first = errors[-1]
-    if plain[first].startswith("npm "):  # it says most first
+    if plain[first].startswith("npm "):  # npm puts the most specific line first
         first = next(n for n in errors if plain[n].startswith("npm "))
     reason = re.sub(r"^(?:\[cause\]|Caused by|cause): ", "", plain[first])
     if "─▶" in lines[first] or _IS_CONTINUED.match(reason):

@@ -50,13 +50,13 @@ _MAX_NOTICES: Final = 1_000
 """Queued notifications and replies; further ones are dropped. Notifications after the start have two seconds each."""
 
 _LEAST_RETRY_SECONDS: Final = 1.0
-"""A broken stream is resumed no sooner, whatever the server's `retry` says."""
+"""A broken stream is resumed no sooner than this, whatever the server's `retry` asks for."""
 
 _LONGEST_RETRY_SECONDS: Final = 30.0
 _LONGEST_RESUME_SECONDS: Final = 2.0
-"""The longest pause between two attempts to open the stream of unsolicited events, or that of a call again."""
+"""The longest pause between two attempts to open the stream of unsolicited events, or to resume a call's stream."""
 
-_PASSING: Final = (408, 409, 425, 429)  # 409: the end of the former stream was not noticed yet
+_PASSING: Final = (408, 409, 425, 429)  # 409: the server has not yet noticed that the former stream ended
 
 _LINES_PER_UNIT: Final = 4
 """Lines of an event stream that count as one unsolicited message."""
@@ -91,7 +91,7 @@ async def open_http_wire(
     kind = HttpWithSse if spec.transport == "sse" else StreamableHttp
     route = Route.to(spec.url)
     client = guarded_client(
-        Guard(proxy=lambda url: route.proxy),  # of all its URLs: they have one origin
+        Guard(proxy=lambda url: route.proxy),  # the same for all its URLs: they have one origin
         httpx2.Limits(max_connections=None, max_keepalive_connections=_KEPT_CONNECTIONS),
         # Calls have their own deadlines, and an event stream may be silent for any time.
         httpx2.Timeout(_WRITE_SECONDS, connect=spec.connect_seconds, read=None, pool=None),
@@ -147,7 +147,7 @@ class HttpTransport(AsyncResource):
     async def send(self, item: SessionMessage) -> None:
         """Send a request and wait for its answer; send other messages in the background. Raises UpstreamError."""
         if isinstance(item.message, JSONRPCNotification) and item.message.method == _INITIALIZED:
-            await self._notify(item)  # it must arrive before anything else
+            await self._notify(item)  # the server must have it before anything else
         elif not isinstance(item.message, JSONRPCRequest):
             # In the background: neither the next message nor a cancelled caller must wait for them.
             if self._notice_limiter.statistics().tasks_waiting < _MAX_NOTICES:
@@ -185,10 +185,10 @@ class HttpTransport(AsyncResource):
             return await self._credentials.send(request, self._client)
         except httpx2.RequestError as error:
             failure = UpstreamUnavailableError if isinstance(error, _NEVER_SENT) else UpstreamLostError
-            raise failure(self._route.told(error)) from error
+            raise failure(self._route.explain(error)) from error
 
     async def _notify(self, item: SessionMessage) -> None:
-        """Send a notification or a reply, which gets no answer."""
+        """Send a message that is not answered: a notification or a reply."""
         problem = ""
         is_notice = isinstance(item.message, JSONRPCNotification) and item.message.method != _INITIALIZED
         try:
@@ -223,7 +223,7 @@ class HttpTransport(AsyncResource):
         return is_answered
 
     def _check_session(self, answer: JSONRPCMessage, request: JSONRPCRequest) -> None:
-        """Raises UpstreamError: an answer with HTTP 200 says that the session is lost."""
+        """Raises UpstreamError if an answer with HTTP 200 reports a lost session."""
         if isinstance(answer, JSONRPCError) and failure_of(answer.error) is None:
             error = answer.error
             if lost := lost_session(HTTPStatus.OK, error.message, self._session, error.code, request):
@@ -268,7 +268,7 @@ class StreamableHttp(HttpTransport):
         self._version = (stamped or {}).get(MCP_PROTOCOL_VERSION_HEADER, self._version)
         match item.message:
             case JSONRPCRequest(method="initialize"):
-                self._version = ""  # the version of the earlier probe does not count
+                self._version = ""  # forget the version that the probe announced
             case JSONRPCNotification(method="notifications/initialized"):
                 await super().send(item)
                 if self._session:
@@ -321,7 +321,7 @@ class StreamableHttp(HttpTransport):
         """Deliver an event stream until it answers the request; without one, unsolicited events.
 
         A stream that breaks off is resumed after its last event with an id, with backoff, as long as the caller waits.
-        HTTP 404 and 405 end that, and for a request a second refusal in a row.
+        HTTP 404 or 405 ends that, and so does a second refusal in a row for a request.
         Raises UpstreamError: the answer does not come.
         """
         last_id, pause_seconds, failures, refusals = "", _LEAST_RETRY_SECONDS, 0, 0
@@ -353,7 +353,7 @@ class StreamableHttp(HttpTransport):
             raise UpstreamLostError("the event stream ended without an answer")
 
     async def _opened(self, last_id: str) -> httpx2.Response | int:
-        """The event stream of a GET; or the status that the server answers instead, 0 if it does not."""
+        """The event stream of a GET; else the status of the refusal, or 0 without an answer."""
         headers = {"accept": _EVENTS, **self._headers(), **({"last-event-id": last_id} if last_id else {})}
         try:
             response = await self._request("GET", headers)
@@ -375,13 +375,10 @@ class StreamableHttp(HttpTransport):
 
 
 class HttpWithSse(HttpTransport):
-    """HTTP+SSE: all answers come on one event stream, whose first event names the URL for requests.
-
-    That URL has the session.
-    """
+    """HTTP+SSE: all answers come on one event stream, whose first event names the session's URL for requests."""
 
     _is_known = False
-    """Whether the server has accepted a request of this session."""
+    """Whether the server accepted a request of this session."""
 
     async def connect(self, seconds: float) -> None:
         """Wait for the endpoint event. Raises UpstreamError: it does not come."""
@@ -421,6 +418,7 @@ class HttpWithSse(HttpTransport):
             self._is_known = True
             return
         error = http_errors.status_error(response, body, redact)
+        # A 404 before any accepted request means a wrong path, not a lost session.
         if not self._is_known and response.status_code == HTTPStatus.NOT_FOUND:
             path = redact.excerpt(httpx2.URL(self._url).path.encode())
             raise UpstreamAnswerError(f"{error}, at {path!r}, the path that its endpoint event names")
@@ -430,7 +428,7 @@ class HttpWithSse(HttpTransport):
         raise error
 
     def _endpoint(self, named: str) -> str:
-        """The URL for requests. Raises UpstreamAnswerError: it has another origin, which gets no credentials."""
+        """The URL for requests. Raises UpstreamAnswerError if its origin differs, because that gets no credentials."""
         own, url = httpx2.URL(self._url), httpx2.URL(urljoin(self._url, named.strip()))
         if origin(own) != origin(url):
             raise UpstreamAnswerError(f"its endpoint event names {origin(url)} instead of {origin(own)}")
@@ -438,7 +436,7 @@ class HttpWithSse(HttpTransport):
 
 
 def _subject(message: JSONRPCMessage) -> str:
-    """What a caller asks for, which the server may refuse alone; "" for messages of the connection itself."""
+    """The method and tool of a caller, which the server may refuse alone; "" for the connection's own messages."""
     method, params = getattr(message, "method", ""), getattr(message, "params", None) or {}
     name = params.get("name") if method == "tools/call" else ""  # scripts choose the others' names
     return f"{method} {name}" if method in NAME_BEARING_METHODS else ""

@@ -22,7 +22,7 @@ RENEWAL_PAUSE_SECONDS: Final = 60.0
 _MAX_REDIRECTS: Final = 5
 _PARAMETER: Final = re.compile(r"""([\w-]++)(?:\s*+=\s*+(?:"((?:[^"\\]|\\.)*+)"?|([^\s,"]*+)))?|"[^"]*+"?""")
 
-SUBJECT: Final = "subject"  # of a request: what a caller asks for, which the server may refuse alone
+SUBJECT: Final = "subject"  # of a request: the method and tool, which the server may refuse alone
 REFUSED_ALONE: Final = "refused_alone"  # of a response: the same credentials are accepted for other requests
 
 
@@ -98,7 +98,7 @@ class HttpCredentials:
         """Record that the server accepted these headers."""
 
     def refused(self, subject: str) -> bool:
-        """Record a refusal that no renewal mended. Returns whether the server accepts other requests."""
+        """Record a refusal that a renewal did not fix. Returns whether the server accepts other requests."""
         return False
 
     def _mask_new(self, secrets: Collection[str]) -> None:
@@ -134,7 +134,7 @@ def is_unauthorized(response: httpx2.Response) -> bool:
 
 
 def challenge_of(response: httpx2.Response) -> dict[str, str]:
-    """What a server asks of who is not allowed: the parameters in WWW-Authenticate, of all challenges.
+    """Return the parameters of all challenges in WWW-Authenticate.
 
     Source: RFC 9110, 11.6.1.
     """

@@ -80,7 +80,7 @@ def status_error(response: httpx2.Response, body: bytes, redact: Redaction) -> e
 
 
 def status_line(response: httpx2.Response) -> str:
-    """The status, and a possible cause."""
+    """The status, and its likely cause if one is known."""
     why = ""
     if response.extensions.get(REFUSED_ALONE):
         why = "; other requests with the same credentials are accepted"

@@ -9,7 +9,7 @@
 
 An error names the session by its id, or by the words below. With the request's id it may be a tool's own error. So
 words do not count if the call itself is about sessions, nor words about a "checkout session". A wrong guess costs a
-handshake, and what the server kept in the session.
+handshake and the state that the server kept in the session.
 
 Source: MCP 2025-11-25, basic/transports#session-management.
 """
@@ -49,7 +49,7 @@ def lost_session(
 ) -> type[UpstreamError] | None:
     """The class of a refusal's error; None if it is about something else, or the request had no session.
 
-    `code` is that of a JSON-RPC error, and `answered` the request if the error has its id: the server has parsed it.
+    `code` is the JSON-RPC error code. `answered` is the request if the error has its id, so the server has parsed it.
     """
     if not session or status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.TOO_MANY_REQUESTS):
         return None

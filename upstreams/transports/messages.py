@@ -35,7 +35,7 @@ REQUEST_UNITS: Final = 20
 """Cost of a request from the upstream: the SDK takes about a millisecond for each."""
 
 STRAY_ANSWER_UNITS: Final = 1_000
-"""Cost of an answer that nobody waits for: it may have the full length of a message."""
+"""Cost of an answer without a waiting request: it may have the full length of a message."""
 
 MAX_REQUEST_BYTES: Final = 500_000
 """Limit of one request from the upstream: the SDK validates each value in it, which blocks the event loop."""
@@ -58,7 +58,7 @@ class TokenBucket:
         self._as_of = anyio.current_time()
 
     def take(self, units: float = 1.0) -> bool:
-        """Whether so many units are there; then they are taken."""
+        """Take this many units if they are available. Returns whether they were."""
         now = anyio.current_time()
         self._tokens = min(self._burst, self._tokens + (now - self._as_of) * self._per_second)
         self._as_of = now
@@ -175,10 +175,10 @@ class MessageReader:
     def read_answer(
         self, text: bytes, request_id: RequestId, status: str = ""
     ) -> JSONRPCResponse | JSONRPCError:
-        """The answer in an HTTP body. Raises UpstreamAnswerError: it is none, or a result for another request.
+        """The answer in an HTTP body. Raises UpstreamAnswerError: it is not an answer, or answers another request.
 
-        The id may be missing. That of an error may be anything: the Python SDK 1.x refuses with "server-error", before
-        it has read the request. Such an error is told with the HTTP `status`.
+        The id may be missing. An error may have any id: the Python SDK 1.x refuses with "server-error" before it reads
+        the request. Such an error is reported with the HTTP `status`.
         """
         try:
             messages = self.read(text)
@@ -253,7 +253,7 @@ def _repaired(text: bytes) -> bytes | None:
 
 
 def known_handshake(result: dict[str, Json]) -> dict[str, Json]:
-    """The fields of an initialize result that the portal needs. Oddities in the others cost nothing."""
+    """The fields of an initialize result that the portal needs. Invalid other fields are ignored."""
     known: dict[str, Json] = {}
     known |= {key: result[key] for key in ("protocolVersion", "capabilities", "serverInfo") if key in result}
     if isinstance(info := known.get("serverInfo"), dict):
@@ -285,7 +285,7 @@ def failure_of(error: ErrorData) -> UpstreamError | None:
 
 
 def is_answer_to(request_id: RequestId, answered: Json) -> bool:
-    """Whether this is the id of the request, perhaps as text or as 1.0."""
+    """Whether this is the request's id; servers also send it as text or as 1.0."""
     return str(_request_id(answered)) == str(request_id)
 
 

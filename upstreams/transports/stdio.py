@@ -109,7 +109,7 @@ class ChildInput(AsyncResource):
 
         Raises:
             UpstreamUnreadError: The child certainly did not get the whole request.
-            anyio.BrokenResourceError: It may have got the request, and will get no more.
+            anyio.BrokenResourceError: It may have got the request, and gets nothing further.
         """
         line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
         if isinstance(item.message, JSONRPCRequest):
@@ -136,7 +136,7 @@ class ChildInput(AsyncResource):
             await self._stdin.send(line)
         except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
             self.fault = self.fault or "closed its stdin"
-            # The end of the last queued line was unread: otherwise this would no longer have waited.
+            # The wait had not ended, so the end of the last queued line is unread.
             if number == self._queued_lines:
                 raise UpstreamUnreadError(self.fault) from error
             raise anyio.BrokenResourceError from error

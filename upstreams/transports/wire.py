@@ -50,7 +50,7 @@ class Wire(JSONRPCDispatcher):
         self._awaited: dict[types.RequestId, asyncio.Future[Answer]] = {}
         """Requests in flight."""
         self._subscriptions: set[types.RequestId] = set()
-        """Those that stay open by design."""
+        """Requests that stay open by design."""
         self._progress: dict[types.RequestId, ProgressHandler] = {}
         self._limits = limits
         self._exit_status = exit_status
@@ -60,7 +60,7 @@ class Wire(JSONRPCDispatcher):
         self.on_notification: Callable[[str, Mapping[str, Json]], None] = lambda method, params: None
         """Called with each notification that the SDK does not handle, before any later message."""
         self.has_abandoned: Callable[[], bool] = lambda: False
-        """Whether a request that nobody waits for any more may still be answered."""
+        """Whether an abandoned request may still be answered."""
         self.on_answer: Callable[[types.RequestId | None], bool] = lambda request_id: False
         """Called with the id of each answer, also late ones. Returns whether it is the first answer to the request."""
         self.last_stderr_line = last_stderr_line
@@ -82,7 +82,7 @@ class Wire(JSONRPCDispatcher):
 
         The SDK's method creates two streams, a scope and a span per request, which slows sequential calls (`five_calls`
         of `python -m benchmarks.portal`).
-        Raises MCPError: the answer is an error; or there is none, and `failure_of` or `is_closed` says why.
+        Raises MCPError: the answer is an error, or does not come; then `failure_of` or `is_closed` tells why.
         """
         options = opts or {}
         request_id = options.get("request_id", next(self._ids))
@@ -101,7 +101,7 @@ class Wire(JSONRPCDispatcher):
                 "_meta": {**(params or {}).get("_meta", {}), "progressToken": request_id},
             }
         try:
-            # The SDK gives the probe ten seconds. Who opens the connection limits it instead: a server may be slow.
+            # The SDK gives the probe ten seconds. Here the opener sets the limit, because a server may be slow.
             with anyio.fail_after(None if method == "server/discover" else options.get("timeout")):
                 await self._send(_request(request_id, method, params), options.get("headers"), answered)
                 answer = await answered
@@ -109,7 +109,9 @@ class Wire(JSONRPCDispatcher):
             raise MCPError(types.REQUEST_TIMEOUT, f"no answer to {method} in time") from None
         except anyio.get_cancelled_exc_class():
             if options.get("cancel_on_abandon", True):
-                with anyio.CancelScope(shield=True):
+                with anyio.CancelScope(
+                    shield=True
+                ):  # the notice has to be sent although the caller is cancelled
                     reason = {"requestId": request_id, "reason": "caller cancelled"}
                     await self.notify("notifications/cancelled", reason)
             raise
@@ -149,7 +151,7 @@ class Wire(JSONRPCDispatcher):
             return True
         request_id = message.id
         if request_id is None and isinstance(message, types.JSONRPCError):
-            # It can only be the answer to the request in flight, if there is exactly one.
+            # An error without an id answers the only request in flight, unless it may answer an abandoned one.
             waiting = [*self._awaited.keys() - self._subscriptions]
             request_id = waiting[0] if len(waiting) == 1 and not self.has_abandoned() else None
         is_first = self.on_answer(request_id)
@@ -194,7 +196,7 @@ class Wire(JSONRPCDispatcher):
         on_request: dispatcher.OnRequest,
         on_notify: dispatcher.OnNotify,
         on_notify_intercept: dispatcher.OnNotifyIntercept | None = None,
-        **options: Any,  # passed on as they are
+        **options: Any,  # passed on unchanged
     ) -> None:
         def intercept(method: str, params: Mapping[str, Json] | None) -> bool:
             # The SDK handles the events of its subscriptions. For others it would create a task and a model each.
@@ -214,7 +216,7 @@ class Wire(JSONRPCDispatcher):
 
 
 class _Incoming(ObjectReceiveStream[Any]):
-    """The incoming messages without answers, which go to their waiting requests."""
+    """The incoming messages except answers, which go directly to their waiting requests."""
 
     def __init__(self, stream: Any, wire: Wire) -> None:
         self._stream = stream

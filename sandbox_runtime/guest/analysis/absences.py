@@ -1,4 +1,4 @@
-"""What a script uses and no script has: packages that are not there, somebody who types, and files without a grant."""
+"""Finds uses of what no script has: missing packages, keyboard input, and files without a grant."""
 
 import ast
 import difflib
@@ -29,9 +29,9 @@ _BUILTINS = {
 
 
 def absences(names: Names, lines: Set[int], texts: Set[str]) -> Iterator[list[Any]]:
-    """`[line, code, message, hint]` of each on these lines, where no condition decides about it.
+    """`[line, code, message, hint]` for each absence on these lines that no condition guards.
 
-    What the script also names otherwise may be its own: `sys.modules["helpers"] = ...`, `sys.stdin = ...`.
+    A name that the script also uses in another way may be its own: `sys.modules["helpers"] = ...`, `sys.stdin = ...`.
     """
     told: set[str] = set()
     for alias in names.all_of(ast.alias):

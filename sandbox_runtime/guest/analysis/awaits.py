@@ -226,7 +226,7 @@ def _imported(names: Names) -> Iterator[str]:
 
 
 def is_condition(names: Names, node: ast.AST) -> bool:
-    """Whether a value decides something right where it is asked for: of an approval, that is not left to a guess."""
+    """Whether the value is a condition right where it is created. No `await` is guessed for an approval used so."""
     child, node = node, names.parents[node]
     while isinstance(node, (ast.BoolOp, ast.UnaryOp, ast.Compare, ast.NamedExpr)):
         child, node = node, names.parents[node]
@@ -251,7 +251,7 @@ def _sync_scope_of(names: Names, node: ast.AST, function: str) -> str:
 
 
 def with_awaits(text: str, names: Names, calls: Iterable[ast.Call]) -> str:
-    """The text with an `await` before each call, in parentheses where its result is used further; and hidden names.
+    """The text with `await` before each call, in parentheses if its result is used further, and with hidden names.
 
     `await f()["rows"]` would await an item of the result, so it becomes `(await f())["rows"]`.
     """
@@ -261,7 +261,7 @@ def with_awaits(text: str, names: Names, calls: Iterable[ast.Call]) -> str:
         return lines[outer.lineno - 1][outer.col_offset : call.col_offset].strip()
 
     insertions: list[tuple[int, int, bytes]] = []
-    replaced: dict[tuple[int, int], int] = {}  # the bytes before an insertion that it stands for
+    replaced: dict[tuple[int, int], int] = {}  # the number of bytes before an insertion that it replaces
     for node in calls:
         assert node.end_lineno is not None and node.end_col_offset is not None
         end = node.end_lineno, node.end_col_offset
@@ -310,6 +310,6 @@ def await_notices(calls: Sequence[ForgottenCall]) -> list[str]:
 
 
 def hidden_notices(names: Names) -> list[str]:
-    """Notices about names that were taken for others."""
+    """Notices about names that were read as other names."""
     found = {f"`{name.id}` means {meant}" for name, meant in names.hidden.items()}
     return sorted(found)[:_MAX_NOTICES]

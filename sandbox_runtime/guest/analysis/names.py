@@ -29,7 +29,7 @@ _BINDING = (*FUNCTIONS, ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.MatchS
 
 @dataclass(eq=False, slots=True)
 class _Binding:
-    """A place that binds a name, which has its value from `position` on."""
+    """One binding of a name; the value holds from `position` on."""
 
     position: _Position
     path: Path | None = None
@@ -66,7 +66,7 @@ class Names:
         self._paths: dict[ast.expr, Path | None] = {}
         self._meanings: dict[tuple[Scope, str], Path | None] = {}
         self.hidden: dict[ast.Name, str] = {}
-        """Names that mean others: `time` in `time.get_current_time` is `time_`; `mcp__git__log` is `git.log`."""
+        """Names that stand for others: `time` in `time.get_current_time` is `time_`; `mcp__git__log` is `git.log`."""
         self._read(tree)
 
     def all_of(self, *kinds: type[Any]) -> Iterator[Any]:
@@ -88,7 +88,7 @@ class Names:
     def awaitable(self, node: ast.expr) -> str:
         """The name of the function, of the library or of `portal`, whose calls have to be awaited; or "".
 
-        Whoever keeps a function of `portal` under a name of their own knows what they do.
+        A function of `portal` that the script stored under its own name does not count: that is deliberate.
         """
         path = self.path(node) or ()
         if path[:1] == (PORTAL,):
@@ -141,7 +141,7 @@ class Names:
                 return path
         if node.id in self.known:
             return None
-        # As clients name a tool that is not behind a portal: `mcp__git__git_log`.
+        # Clients name a tool without a portal like this: `mcp__git__git_log`.
         start, namespace, function = (*node.id.split("__", 2), "", "")[:3]
         for found in (namespace, f"{namespace}_") if start == "mcp" and function else ():
             if found in self.namespaces:
@@ -150,7 +150,7 @@ class Names:
         return self.library_path((node.id,))
 
     def _hidden(self, node: ast.Attribute) -> Path | None:
-        """The path of a namespace that is meant by the name of Python's module, which has no such attribute."""
+        """The path of a namespace behind the name of a Python module that has no such attribute."""
         name = node.value
         if not isinstance(name, ast.Name) or f"{name.id}_" not in self.namespaces or name.id in self.known:
             return None

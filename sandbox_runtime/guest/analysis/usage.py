@@ -19,14 +19,14 @@ UNKNOWN = "\x00"
 """Placeholder for an argument value that is known only at run time."""
 
 FROM_RESULT = "\x01"
-"""The same, of a value that may come from a result, which may be otherwise than it declares."""
+"""Like UNKNOWN, for a value that may come from a result, which may differ from its declared type."""
 
 SPREAD = "**"
 """Placeholder name for any other arguments: `f(**options)`."""
 
 _MAX_USES = 1_000
 _MAX_ABSENT = 10
-_MAX_LITERALS = 10_000  # of all arguments together; further ones are unknown
+_MAX_LITERALS = 10_000  # in all arguments together; further ones are unknown
 _MAX_TEXT_CHARS = 10_000
 _MAX_PARTS = 1_000
 _EXACT_INTEGERS = 1 << 64
@@ -221,7 +221,7 @@ class Usage:
                 yield [part.end_lineno, "unknown_field", message, hint, *about]
 
     def _taken_apart(self) -> Iterator[list[Any]]:
-        """Where a whole result is iterated, measured or searched, which means the keys of a dict."""
+        """Finds whole results that are iterated, measured or searched, which uses only the keys of a dict."""
         names = self._names
         keys = {
             getattr(node.slice, "id", getattr(node.slice, "value", None))
@@ -262,7 +262,7 @@ class Usage:
     def _uncalled(self) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
         """`main`, or the last function of a script that only defines some, if nothing calls it.
 
-        None of a session's later scripts: what the session defined may call it.
+        None for a session's later scripts: code that the session defined may call it.
         """
         module = self._names.module.node
         assert isinstance(module, ast.Module)
@@ -277,7 +277,7 @@ class Usage:
         return [each for each in functions if each.name not in used and (each.name == "main" or each is last)]
 
     def _result_of(self, node: ast.expr | None) -> str:
-        """The function that certainly produced a value, directly or through a name that is bound once; or ""."""
+        """The function that certainly produced a value, directly or through a name bound once; or ""."""
         if isinstance(node, ast.Name):
             node = self._names.only_value(node)
         while isinstance(node, (ast.NamedExpr, ast.Await)):
@@ -380,7 +380,7 @@ def _tainted(names: Names) -> frozenset[str]:
 
 
 def _assigned(node: Any) -> tuple[ast.expr | None, list[ast.expr]]:
-    """What a statement assigns, and to what."""
+    """The value that a statement assigns, and the targets."""
     if isinstance(node, ast.withitem):
         return node.context_expr, [node.optional_vars] if node.optional_vars else []
     if isinstance(node, ast.Assign):

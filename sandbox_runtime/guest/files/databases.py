@@ -64,7 +64,7 @@ def install(workspace: Workspace) -> None:
 
 
 def _path_and_mode(database: Any, *, is_uri: bool) -> tuple[Any, str]:
-    """The path and the mode to open: ro, rw or rwc, or memory."""
+    """The path to open, and the mode: ro, rw, rwc or memory."""
     if not (is_uri and isinstance(database, str) and database.startswith("file:")):
         return database, "rwc"
     parts = urllib.parse.urlsplit(database)

@@ -145,7 +145,7 @@ class Workspace:
         return self._opened.get(descriptor) if isinstance(descriptor, int) else None
 
     def hold(self, descriptor: int) -> int:
-        """Keep a file alive of which the script has only the descriptor."""
+        """Keep a file alive if the script has only its descriptor."""
         self._held[descriptor] = self._opened[descriptor]
         return descriptor
 
@@ -260,8 +260,8 @@ class WorkspaceFile(io.BytesIO):
         """Write unsaved content to the host.
 
         Raises:
-            OSError: It failed, for example because somebody else changed the file since it was opened; the next flush
-                tries again.
+            OSError: It failed, for example because another program changed the file since it was opened; the next flush
+            tries again.
         """
         if not self._is_dirty or self.place is None:
             return

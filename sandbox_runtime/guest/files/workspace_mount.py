@@ -151,7 +151,7 @@ class _Functions:
             file.truncate(length)
 
     def utime(self, path: Any, place: str, *_: Any, **__: Any) -> None:
-        """Do nothing but check that the file exists: scripts cannot set times or permissions."""
+        """Only check that the file exists: scripts cannot set times or permissions."""
         self._workspace.facts(path, place)
 
     chmod = utime

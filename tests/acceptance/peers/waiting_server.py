@@ -15,7 +15,7 @@ news = threading.Condition()
 
 
 def meet(table: str, guests: int) -> int:
-    """Answer as soon as so many calls are waiting at the same table: never, unless they run in parallel."""
+    """Answer once this many calls wait at the same table: never, unless they run in parallel."""
     with news:
         arrivals[table] += 1
         news.notify_all()

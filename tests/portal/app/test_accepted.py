@@ -1,4 +1,4 @@
-"""What a person accepted is kept, what was changed meanwhile waits, and portals of one user find each other."""
+"""Accepted files stay in effect, later changes wait, and portals of one user find each other."""
 
 import os
 import shutil

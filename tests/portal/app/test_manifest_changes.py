@@ -117,7 +117,7 @@ async def test_file_that_is_being_written_at_a_signal_is_awaited(
 
 
 async def test_link_that_leads_elsewhere_reloads(tmp_path: Path, manifest: Path) -> None:
-    """As a ConfigMap of Kubernetes is updated: the file is a link through a folder that is a link."""
+    """Update it like a ConfigMap of Kubernetes: the file is a link through a folder that is a link."""
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "linked.yaml").write_text(TEXT % name)
@@ -158,7 +158,7 @@ def asking(manifest: Path) -> Path:
 
 async def logged(events: list[Any], *names: str) -> None:
     with anyio.fail_after(DEADLINE_SECONDS):
-        while [each["event"] for each in events] != [*names]:  # noqa: ASYNC110  # a log tells nobody
+        while [each["event"] for each in events] != [*names]:  # noqa: ASYNC110  # a log has no event
             await anyio.sleep(0.01)
 
 

@@ -1,4 +1,4 @@
-"""What happens to requests while they are passed on to another replica."""
+"""Requests that are forwarded to another replica."""
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -40,7 +40,7 @@ class Pair:
     gone: list[Request] = field(default_factory=list)
     """Those of them whose client went away."""
     instead: ReplicaMiddleware | None = None
-    """What listens where the other one did."""
+    """The listener at the other replica's address."""
 
     async def here(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.own.append(await Request(scope, receive).body())

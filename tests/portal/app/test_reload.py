@@ -25,7 +25,7 @@ SHUT: Json = {"tools": {"deny": ["*"]}}
 
 
 def changed(folder: Path, change: Callable[[Any], object], environ: dict[str, str] | None = None) -> Manifest:
-    """The manifest after somebody has changed its file."""
+    """The manifest after its file was changed."""
     path = folder / "portal.yaml"
     data = yaml.safe_load(path.read_text())
     change(data)
@@ -38,7 +38,7 @@ async def reload(portal: Opened, folder: Path, change: Callable[[Any], object], 
 
 
 class Gate:
-    """A tool that answers when it is told to."""
+    """A tool that answers once released."""
 
     def __init__(self) -> None:
         self.is_reached = anyio.Event()
@@ -262,9 +262,9 @@ async def test_nothing_is_left_of_connections_that_were_replaced_and_removed(tmp
             await reload(portal, tmp_path, lambda data: data["upstreams"].pop("extra"))
             with anyio.fail_after(DEADLINE_SECONDS):
                 while any(os.path.isdir(f"/proc/{pid}") for pid in pids.read_text().split()):  # noqa: ASYNC110, ASYNC240
-                    await anyio.sleep(0.05)  # /proc tells nobody
+                    await anyio.sleep(0.05)  # /proc has no event
                 while count_pipes() > before:  # noqa: ASYNC110
-                    await anyio.sleep(0.05)  # nobody tells of these, either
+                    await anyio.sleep(0.05)  # nor have these
     assert len(pids.read_text().split()) == 6
 
 

@@ -1,4 +1,4 @@
-"""A portal over HTTP that is told to end answers first what is under way, and then ends what worked on it."""
+"""A stopping portal over HTTP first answers the requests in flight, then ends its workers and upstreams."""
 
 import signal
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""What scripts, searches and readiness say of upstreams that fail, and headers that are asked for anew."""
+"""Failing upstreams as scripts, searches and readiness report them, and headers that are renewed."""
 
 from pathlib import Path
 

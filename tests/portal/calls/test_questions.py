@@ -1,4 +1,4 @@
-"""What an upstream asks of the person, the model and the roots of a client, and tells it of its progress."""
+"""An upstream's requests to the person, the model and the roots of a client, and its progress."""
 
 import itertools
 from collections.abc import AsyncIterator
@@ -64,7 +64,7 @@ class Met:
 
     @property
     def counted(self) -> list[str]:
-        """What upstreams said of their progress."""
+        """The progress that upstreams reported."""
         return [message for message in self.told if ".count: " in message]
 
 
@@ -144,7 +144,7 @@ PAGES = {
     "https://a<b>.example/": None,
     "https://x.example/a\\b": None,
 }
-"""Pages that an upstream wants opened, and the host that the person is told; None if nobody is asked."""
+"""Pages that an upstream wants opened, and the host shown to the person; None if no one is asked."""
 
 
 async def test_the_host_that_is_told_is_the_one_that_is_opened_and_no_other_page_is(met: Met) -> None:
@@ -250,7 +250,7 @@ async def test_samples_within_samples_are_refused(met: Met, upstream: str) -> No
 
     met.model.before = run_a_script
     assert (await met.ear.run(f"await {upstream}.sample()"))["result"] == "hello"
-    # On a connection that is shared by callers whom nobody knows, it is not even clear whose model to ask.
+    # On a connection shared by unknown callers, it is not even clear whose model to ask.
     assert [each["error"]["code"] in ("sampling_refused", "question_refused") for each in inner] == [True]
     assert len(met.model.asked) == 1
     assert (await met.ear.run(f"await {upstream}.sample()"))["result"] == "hello"

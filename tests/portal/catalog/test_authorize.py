@@ -1,4 +1,4 @@
-"""What a manifest says of tools, arguments, budgets, flows and people holds for every call at the moment it is sent."""
+"""A manifest's rules on tools, arguments, budgets, flows and people bind each call when it is sent."""
 
 import json
 from pathlib import Path
@@ -76,7 +76,7 @@ async def test_calls_a_minute_are_counted_over_all_runs(tmp_path: Path) -> None:
 
 
 async def test_no_answer_of_a_call_in_flight_slips_by(tmp_path: Path) -> None:
-    """Whatever is sent to `up` was made up before anything of `mail` could have been there."""
+    """Data sent to `up` was created before any data from `mail` could exist."""
     code = """\
 import asyncio
 async def leak(n):

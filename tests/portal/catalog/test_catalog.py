@@ -1,4 +1,4 @@
-"""The library follows the upstreams, nobody sees one older than what they waited for, and a running script its own."""
+"""The library follows the upstreams: a caller never sees one older than it waited for, a running script its own."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""What the manifest grants besides tools is told to whoever asks what there is; values are told to scripts alone."""
+"""Grants besides tools are shown to every caller that searches; their values only to scripts."""
 
 import json
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""What a search finds: functions by what they do, by their names and in the words of other servers."""
+"""A search finds functions by purpose, by name and in the words of other servers."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

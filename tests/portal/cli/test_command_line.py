@@ -165,7 +165,7 @@ def redirected(arguments: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
 def in_shell(
     line: str, cwd: Path, *arguments: str, env: Mapping[str, str] = os.environ
 ) -> "subprocess.CompletedProcess[str]":
-    """What a shell makes of the command and these arguments."""
+    """The command with these arguments, as a shell parses it."""
     return subprocess.run(
         ["sh", "-c", line, "sh", *COMMAND, *arguments],
         cwd=cwd,
@@ -213,7 +213,7 @@ def test_portal_has_room_for_many_servers_where_a_process_begins_with_few_files(
 
 @pytest.fixture
 def go(tmp_path: Path) -> Path:
-    """What the upstream `slow` waits for. It is given no time that the portal could wait for it."""
+    """A file that the upstream `slow` waits for. The portal gets no time to wait for it."""
     os.mkfifo(go := tmp_path / "go")
     write_manifest(tmp_path, {"slow": raw(waits_for=str(go)), "store": raw()}, server={"start_seconds": 0.01})
     return go

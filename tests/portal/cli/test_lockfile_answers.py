@@ -33,7 +33,7 @@ QUESTIONS = (
 
 
 def lists(folder: Path, *tools: Json) -> None:
-    """What the upstream lists when it starts again. Its section of the manifest stays the same."""
+    """The upstream's listing after a restart. Its section of the manifest stays the same."""
     (folder / "behaviour").write_text(json.dumps({"tools": tools}))
 
 
@@ -57,7 +57,7 @@ def is_from_lock(portal: PortalCommand, folder: Path, question: str) -> bool:
 
 def test_answer_is_that_of_the_upstream_and_starts_none(portal: PortalCommand, folder: Path) -> None:
     live = [portal(*question.split(), "--live", cwd=folder) for question in QUESTIONS]
-    (folder / "behaviour").unlink()  # it cannot start any more
+    (folder / "behaviour").unlink()  # it can no longer start
     assert [portal(*question.split(), cwd=folder).stdout for question in QUESTIONS] == [
         each.stdout for each in live
     ]

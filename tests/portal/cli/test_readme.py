@@ -1,4 +1,4 @@
-"""What README and the pages beside it show works as it is printed."""
+"""The examples in README and the docs work as printed."""
 
 import json
 import re

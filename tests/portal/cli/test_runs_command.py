@@ -108,7 +108,7 @@ class Shell:
                 self.store.advance(run, 1, chunk=dump_chunk(record.events, tuple(entries)))
 
     def ask(self, *seqs: int, is_parked: bool = False) -> None:
-        """Begin a run whose calls of these numbers wait for somebody."""
+        """Begin a run whose calls with these numbers wait for a person."""
         self.begin()
         shown = json.dumps(ASKED).encode()
         calls = [CallRow(RUN, seq, "ask", "git.push", "waiting", shown=shown) for seq in seqs]
@@ -122,7 +122,7 @@ class Shell:
             self.store.finish(answer.run_id, answer.status, answer.dump())
 
     def forked(self, run: str) -> Past:
-        """What a fork begins with."""
+        """The beginning of a fork."""
         stored = self.store.load(run)
         return Past.of(stored)[1]
 
@@ -260,7 +260,7 @@ def test_approval_without_a_terminal_changes_nothing(shell: Shell) -> None:
 
 
 def on_a_terminal(shell: Shell, answer: bytes, *arguments: str) -> str:
-    """What a person reads who answers so."""
+    """The output for a person who gives this answer."""
     person, terminal = pty.openpty()
     streams = {"stdin": terminal, "stderr": terminal, "stdout": subprocess.PIPE}
     process = subprocess.Popen([*warm_command(), "runs", *arguments], cwd=shell.folder, **streams)
@@ -268,7 +268,7 @@ def on_a_terminal(shell: Shell, answer: bytes, *arguments: str) -> str:
     os.write(person, answer)
     process.communicate(timeout=COMMAND_SECONDS)
     read = b""
-    with suppress(OSError):  # the terminal has no other end any more
+    with suppress(OSError):  # the terminal's other end is closed
         while more := os.read(person, 65_536):
             read += more
     os.close(person)

@@ -1,4 +1,4 @@
-"""What schemas become: annotations in modules, and the lean form that models read."""
+"""Schemas become annotations in modules, and the lean form that models read."""
 
 import pytest
 

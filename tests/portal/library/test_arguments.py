@@ -1,4 +1,4 @@
-"""What is sent for the arguments of a call: those that fit, those that are repaired, and what is refused."""
+"""Arguments of a call: valid ones are sent, repairable ones are repaired, others are refused."""
 
 import pytest
 from hypothesis import given
@@ -173,7 +173,7 @@ FREE = function(arguments(("data",), data={"type": "object"}))
 
 
 def wire(compiled: Function, kwargs: dict[str, Json]) -> Json:
-    """What is sent; None if the call is refused."""
+    """The arguments that are sent; None if the call is refused."""
     with pytest.raises(ArgumentError):
         normalize_arguments(compiled, kwargs, repairs=False)
     found = repaired(compiled, kwargs)

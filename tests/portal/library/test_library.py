@@ -1,4 +1,4 @@
-"""What tools become together: functions of one namespace, whose equal types are one and are read once."""
+"""Tools become functions of one namespace, which share equal types."""
 
 import re
 from copy import deepcopy

@@ -1,4 +1,4 @@
-"""What is learnt of results while scripts run, and kept on disk: private, bounded, and not to be broken."""
+"""Result types are learned while scripts run, and stored on disk: private, bounded, and robust."""
 
 import asyncio
 import stat

@@ -1,4 +1,4 @@
-"""What scripts see of tools that declare no result: learnt from real ones, kept, and never a value of one."""
+"""Result types of tools that declare none: learned from real results, stored, and never containing values."""
 
 import json
 from collections.abc import Awaitable, Callable

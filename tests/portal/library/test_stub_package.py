@@ -24,7 +24,7 @@ ISSUE = {"type": "object", "title": "Issue", "properties": {"title": TEXT}, "req
 
 
 def type_errors(folder: Path) -> list[str]:
-    """What ty finds in a folder, one line each."""
+    """The errors that ty finds in a folder, one line each."""
     ty = str(Path(sysconfig.get_path("scripts"), "ty"))
     command = [ty, "check", "--output-format", "concise", "--no-progress", "."]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=60)

@@ -132,7 +132,7 @@ async def test_second_question_of_a_run_that_was_parked_reaches_the_same_client(
     async def old(store: RunStore, *work: Any, read: Any = RunStore.read) -> Any:
         found = await read(store, *work)
         await anyio.sleep(0.05)
-        return found  # what is no longer so
+        return found  # which no longer holds
 
     monkeypatch.setattr(RunStore, "read", old)
     waits = iter([1, 2])

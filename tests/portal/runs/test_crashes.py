@@ -1,4 +1,4 @@
-"""A portal that was stopped or killed: what another one took over it does no more, and nothing is done twice."""
+"""A portal that was stopped or killed: it stops work that another one took over, and nothing is done twice."""
 
 import json
 import shutil
@@ -45,7 +45,7 @@ CODE = "await git.push(n=1, holds={})\nawait git.status(n=2, holds={})\nawait gi
 
 @dataclass
 class Holding:
-    """Tools that answer a call with `holds` only when they are told to."""
+    """Tools that answer a call with `holds` only once released."""
 
     arrived: anyio.Event = field(default_factory=anyio.Event)
     may_answer: anyio.Event = field(default_factory=anyio.Event)
@@ -58,7 +58,7 @@ class Holding:
 
 
 def taken_over(file: RunTables, holder: str) -> StoredRun:
-    """As by another portal that takes the stopped one for dead."""
+    """Acts as another portal that considers the stopped one dead."""
     file.holder = holder
     with file.transaction():
         file.database.execute("DELETE FROM replicas")

@@ -1,4 +1,4 @@
-"""What execute_code answers: value, prints, errors and notices of one script, and what became of the calls it made."""
+"""The answer of execute_code: value, prints, errors and notices of one script, and the outcomes of its calls."""
 
 import json
 import re

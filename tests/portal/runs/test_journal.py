@@ -1,4 +1,4 @@
-"""What is written of a run, what is not, and what a run may do if it cannot be written."""
+"""The journal of a run: its content, its omissions, and the run if it cannot be written."""
 
 import sqlite3
 from dataclasses import replace

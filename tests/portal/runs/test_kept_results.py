@@ -1,4 +1,4 @@
-"""What did not fit into an answer is kept behind a handle, for its owner, for a while."""
+"""Results that do not fit into an answer are stored under a handle, for their owner, for a while."""
 
 import time
 from functools import partial

@@ -1,4 +1,4 @@
-"""What happens at once, or while the store fails or is slow: nothing is done twice, lost or told falsely."""
+"""Races, and a store that fails or is slow: nothing is done twice, lost or misreported."""
 
 import time
 from collections.abc import Callable
@@ -223,7 +223,7 @@ SLOW_SECONDS = 0.5
 
 
 def slow(monkeypatch: pytest.MonkeyPatch, which: Callable[[dict[str, Any]], bool]) -> None:
-    """Let transactions take long if `which` says so of what one writes, or of its name under "name"."""
+    """Slow down transactions that `which` selects by the written row, or by its name under "name"."""
     commit = RunStore._commit
 
     def slowed(store: RunStore, jobs: list[Any]) -> None:

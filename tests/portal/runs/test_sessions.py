@@ -1,4 +1,4 @@
-"""Sessions keep variables between runs for those who ask, and for nobody else."""
+"""Sessions keep variables between runs for callers who ask, and for no one else."""
 
 import sys
 from collections.abc import AsyncIterator

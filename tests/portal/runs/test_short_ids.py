@@ -21,7 +21,7 @@ from tests.portal.runs.test_waiting import SOON, approved, waiting
 
 ONE, NEAR, FAR = (f"{digits:0<32}" for digits in ("3f2a9c1b", "3f2a9d", "77"))
 NONE = ["", "3f2", "3F2A", "3f2z", "3f2%", "3f2a\n", "٣٣٣٣", "a\0b", "\ud800", "'; --"]
-"""What no row can have, and what Postgres knows no text for."""
+"""Ids that no row can have, and characters that Postgres cannot store."""
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ async def approved(portal: Opened, run: str, *, until: str = "ok", **decision: J
 
 
 async def found(portal: Opened, work: Callable[[RunTables], Any], is_it: Callable[[Any], bool]) -> Any:
-    """What the store says, once it is that."""
+    """The run's state in the store, once it is this one."""
     store = portal.portal.runs.store_or_error()
     with anyio.fail_after(DEADLINE_SECONDS):
         while not is_it(got := await store.read(work)):  # noqa: ASYNC110

@@ -55,7 +55,7 @@ class Receiver:
         await Response(status_code=status, headers=headers)(scope, receive, send)
 
     async def until(self, count: int) -> list[str]:
-        """The types of the messages, as soon as there are so many requests."""
+        """The types of the messages, once there are this many requests."""
         with anyio.fail_after(DEADLINE_SECONDS):
             while len(self.requests) < count:
                 await self.changed.wait()

@@ -1,4 +1,4 @@
-"""People use upstreams with their own logins, which nobody else gets."""
+"""People use upstreams with their own logins, which no one else gets."""
 
 import json
 from argparse import Namespace

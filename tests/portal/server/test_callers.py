@@ -36,7 +36,7 @@ class Visitor:
         return answer
 
     async def read(self, code: str, **arguments: Json) -> dict[str, Json]:
-        """What a model reads."""
+        """The text that a model reads."""
         told: dict[str, Json] = json.loads(
             text_of(await self._client.call_tool("execute_code", {"code": code, **arguments}))
         )

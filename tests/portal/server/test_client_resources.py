@@ -1,4 +1,4 @@
-"""The portal offers resources and prompts of upstreams itself where its manifest says so, under the same rules."""
+"""The portal offers resources and prompts of upstreams itself if its manifest allows it, under the same rules."""
 
 import re
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""What becomes of forty scripts as models write them first, on peers that answer as the real servers do.
+"""Forty scripts as models first write them, on peers that answer like the real servers.
 
 `python -m benchmarks.tokens` runs them on the real ones.
 """

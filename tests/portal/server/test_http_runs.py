@@ -1,4 +1,4 @@
-"""Runs over HTTP: who may do what with them, and what is told while they go on."""
+"""Runs over HTTP: access, and notifications while they run."""
 
 import json
 import sqlite3

@@ -1,4 +1,4 @@
-"""People sign in at an upstream through the portal, with two identity providers that nobody here wrote."""
+"""People sign in at an upstream through the portal, with two third-party identity providers."""
 
 import re
 from collections.abc import AsyncIterator, Iterator

@@ -255,7 +255,7 @@ async def test_the_task_of_another_owner_is_as_unknown_as_none(client: Wire, met
     assert (stored.row.state, stored.calls[0].state) == ("waiting", "waiting")
 
 
-# What a task says
+# The content of a task
 
 
 async def test_a_run_that_ended_badly_completes_its_task_with_an_error(client: Wire) -> None:

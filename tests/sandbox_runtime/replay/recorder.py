@@ -48,7 +48,7 @@ class ChancePort:
 
 @dataclass
 class Ledger:
-    """What an observer hears."""
+    """The events that an observer gets."""
 
     rows: list[tuple[str, int, str]] = field(default_factory=list)
 

@@ -26,7 +26,7 @@ from tests.upstreams.peers import DEADLINE_SECONDS, RAW_SERVER, WatchedFleet, op
 
 @dataclass(frozen=True)
 class Seen:
-    """What a script sees of one call, and its ledger says: `code` is that of its error, or `ok`."""
+    """One call as the script and its ledger see it: `code` is that of its error, or `ok`."""
 
     code: str
     state: str

@@ -105,10 +105,10 @@ class FaultyHttpServer:
         self.keys: list[str] = []
         self.sessions: list[str] = []
         self.events: bytes | None = None
-        """What a GET is answered with that resumes a stream; None refuses it."""
+        """The answer to a GET that resumes a stream; None refuses it."""
         self.resumptions = 0
         self.unasked: Fault | None = None
-        """What a GET is answered with that resumes nothing; None refuses it."""
+        """The answer to a GET that resumes nothing; None refuses it."""
         self.known: set[str] = set()
         self.connections = 0
         self.port = 0
@@ -301,7 +301,7 @@ async def trickled_body(exchange: Exchange) -> None:
 
 
 def flood(head: bytes, unit: bytes) -> Fault:
-    """Nothing but these behind the head, for as long as somebody reads."""
+    """Only these after the head, until the reader leaves."""
 
     async def fault(exchange: Exchange) -> None:
         await exchange.raw(head)
@@ -362,7 +362,7 @@ async def event_stream_of_garbage(exchange: Exchange) -> None:
 
 
 async def event_stream_broken_off(exchange: Exchange) -> None:
-    """And again, as often as somebody asks for the rest, at once."""
+    """Again at once, as often as the rest is requested."""
     exchange.act()
     exchange.server.events = b"retry: 0\nid: 1\ndata:\n\n"
     await exchange.events(exchange.server.events)

@@ -1,4 +1,4 @@
-"""What a script sees of each fault of a server or of what stands before it, and how often the server acted.
+"""Faults of a server, or of a proxy before it, as a script sees them, and how often the server acted.
 
 `act` declares nothing and may never be sent twice; `look` is read-only and may. Beside every fault a healthy upstream
 answers, and afterwards the faulty one does, too.
@@ -43,7 +43,7 @@ HALFWAY = Seen("upstream_halfway", "unknown")
 DOWN = Seen("upstream_unavailable", "not_started")
 GONE_FOR_GOOD = Seen("upstream_unavailable", "refused")
 
-# Calls that nobody answers end at this deadline; a machine that is busy still answers the others within it.
+# Unanswered calls end at this deadline; a machine that is busy still answers the others within it.
 CALL_SECONDS = 1.0
 
 
@@ -55,7 +55,7 @@ def open_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass(frozen=True)
 class Fault:
-    """What is seen of a call that may not be repeated and of one that may; how often they arrived and acted."""
+    """The outcome of a call that may not be repeated and of one that may; how often they arrived and acted."""
 
     name: str
     fault: Strike
@@ -105,7 +105,7 @@ def retiring(name: str, fault: Strike, act_effects: int = 1) -> Fault:
 
 
 def forgotten(name: str, fault: Strike) -> Fault:
-    """The server's word that it does not know the session any more: it did nothing."""
+    """The server reports that it no longer knows the session, so it did nothing."""
     return Fault(name, fault, OK, OK, sessions=2, **TWICE)
 
 
@@ -258,7 +258,7 @@ async def test_vanished_route_is_noticed_and_the_upstream_comes_back_with_it(tmp
 
 @dataclass(frozen=True)
 class StdioFault:
-    """What is seen of both calls; how often `look` arrived, both acted, and the server was started."""
+    """The outcomes of both calls; how often `look` arrived, both acted, and the server was started."""
 
     name: str
     act: Seen

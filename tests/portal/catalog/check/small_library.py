@@ -117,7 +117,7 @@ def library(*more: RecordedTool) -> Library:
 
 
 def snapshot(of: Library) -> Snapshot:
-    """What scripts may call: the library, without what is refused and what is down."""
+    """The functions that scripts may call: the library without refused ones and those that are down."""
     denied = {"github.delete_repo": Decision("deny", "deny: github.delete_*", "portal.yaml:9:9")}
     return Snapshot(0, of, None, denied, {"offline": "upstream offline is down"})
 

@@ -1,4 +1,4 @@
-"""What the check says of scripts: those that cannot run right are refused, those that run right never are."""
+"""The check refuses scripts that cannot run correctly, and never those that can."""
 
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -101,7 +101,7 @@ TOLD: list[tuple[str, int, str, str]] = [
     ("r = await github.list_issues(repo='a')\nr.get('rows', [])", 2, "'rows' {items:", "keys_only"),
     ("try:\n    r = await slack.post(x=1)\nexcept NameError:\n    r = 5", 2, "slack", "unknown_function"),
 ]  # fmt: skip
-"""What is no reason to refuse: a result may be otherwise than it declares, and what is in a `try` may fail."""
+"""Not a reason to refuse: a result may differ from its declared type, and code in a `try` may fail."""
 
 LIBRARY = library()
 RIGHT = (Path(__file__).parent / "right_scripts.txt").read_text("utf-8").removesuffix("\n").split("\n%%\n")

@@ -74,7 +74,7 @@ async def checker(library: Library, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 async def refusals(checker: Checker, library: Library, text: str) -> Sequence[Diagnostic]:
-    """What refuses the last run of a session."""
+    """The problems that refuse the last run of a session."""
     *before, last = text.split("\n----\n")
     found = await checker.check(prepared(last, library, *before), snapshot(library))
     return [each for each in found if each.refuses]

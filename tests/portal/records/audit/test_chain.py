@@ -138,7 +138,7 @@ def test_line_for_which_the_disk_has_no_room_is_not_there_and_the_next_one_is(
 
 
 def test_log_that_was_written_anew_while_the_portal_ran_is_found(tmp_path: Path) -> None:
-    """By somebody who can compute hashes, and makes it longer than it was."""
+    """An attacker who can compute hashes forges it, and makes it longer than it was."""
     log = sink(tmp_path)
     for number in range(3):
         log.append({"event": "e", "number": number})

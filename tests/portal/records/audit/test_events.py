@@ -63,7 +63,7 @@ async def test_each_call_has_one_decision_before_and_one_outcome_after(tmp_path:
 
 
 async def test_a_person_is_named_whole_and_of_an_mcp_session_only_a_hash_is_written(tmp_path: Path) -> None:
-    """Whoever knows the id of a session may use it. A person may have its words in the name."""
+    """A caller who knows the id of a session may use it. A person's name may contain its words."""
     audit = await open_audit(load_manifest(write_manifest(tmp_path, {}, audit=AUDIT), {}))
     long = f"person {'x' * 255} of {'t' * 100} as {'p' * 100}"
     for key in ("person a session b of red", long, "session 0123"):

@@ -1,4 +1,4 @@
-"""A portal that is killed, or whose log has no room any more, leaves a log that is true: what was done is in it, and
+"""A portal that is killed, or whose disk is full, leaves a log that is true: what was done is in it, and
 what could not be written down and may change anything was not done.
 """
 

@@ -1,4 +1,4 @@
-"""What only Postgres does: it locks rows, loses connections, restarts, fails over, and has a clock of its own."""
+"""Postgres alone locks rows, loses connections, restarts, fails over, and has a clock of its own."""
 
 import asyncio
 import os
@@ -249,7 +249,7 @@ def test_a_portal_whose_machine_was_suspended_is_alive_with_its_next_sign(
     own = portal.database
     assert isinstance(own, PostgresDatabase)
     at, theirs = own._clock
-    monkeypatch.setattr(own, "_clock", (at, theirs - 60))  # its clock stood still meanwhile
+    monkeypatch.setattr(own, "_clock", (at, theirs - 60))  # its clock stood still
     assert [*other.left([None])] == [run.id]
     alive(portal)
     assert not other.left([None])

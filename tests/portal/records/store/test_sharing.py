@@ -1,4 +1,4 @@
-"""What only SQLite does: portals on one machine share a file, which may be full, damaged or somebody else's.
+"""SQLite alone: portals on one machine share a file, which may be full, damaged or another user's.
 
 They take over what earlier versions left in files of their own.
 """

@@ -1,4 +1,4 @@
-"""What both stores do: fence writes, leave runs to others, take the first decision, keep things for their owners."""
+"""Both stores fence writes, leave runs to others, take the first decision, and keep things for their owners."""
 
 import asyncio
 import time
@@ -61,7 +61,7 @@ def parks(file: RunTables, run: str, epoch: int = 1, waiting: Sequence[int] = (1
         file.park(run, epoch, waiting)
 
 
-# Who holds a run
+# The holder of a run
 
 
 def test_a_portal_that_lost_its_run_to_another_writes_nothing_more(file: RunTables, run: RunRow) -> None:
@@ -255,7 +255,7 @@ def test_an_event_is_delivered_once_whether_it_comes_before_or_after_the_wait(fi
     assert (file.payload(early.id, "deployed"), file.payload(late.id, "deployed")) == (b"1", b"4")
 
 
-# Whose they are, and for how long
+# Owners, and retention
 
 
 def test_the_run_of_somebody_else_is_as_unknown_as_none(file: RunTables) -> None:
@@ -316,7 +316,7 @@ def test_of_what_an_earlier_version_kept_nobody_knows_the_sources(tables: Tables
     assert (new.kept("kept_1", "local"), new.get(*UNSOURCED)) == ((b"1", None), b"")
 
 
-# What portals that share a store know of each other
+# Portals that share a store
 
 
 @pytest.mark.anyio

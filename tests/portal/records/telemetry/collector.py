@@ -23,12 +23,12 @@ DEADLINE_SECONDS = 30
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = "00f067aa0ba902b7"
 TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
-"""What a client sends in `_meta`."""
+"""A client's `_meta`."""
 
 
 @dataclass
 class Collector:
-    """What portals sent. While `status` is not 200 nothing is taken; while `is_stuck` nothing is answered."""
+    """The data that portals sent. While `status` is not 200 it takes none; while `is_stuck` it does not answer."""
 
     url: str = ""
     status: int = 200

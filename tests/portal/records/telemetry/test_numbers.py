@@ -133,7 +133,7 @@ async def test_there_is_a_page_with_metrics_only(tmp_path: Path, telemetry: Json
         ({}, {}, "does nothing"),
         ({"arguments": True}, {}, "does nothing"),
         ({"otlp": "http://collector.example:4318", "headers": {"X-Key": "k"}}, {}, "not https://"),
-        ({"metrics": True}, {"tokens": [TENANT]}, "nobody may read"),
+        ({"metrics": True}, {"tokens": [TENANT]}, "no one may read"),
     ],
 )
 def test_useless_and_unsafe_settings_are_refused(

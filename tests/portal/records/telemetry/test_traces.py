@@ -148,7 +148,7 @@ SECRET = "a-secret-of-the-manifest"
 
 
 async def echo_all(folder: Path, collector: Collector, **telemetry: Json) -> None:
-    """Arguments, results, errors, scripts and names that nobody should read in a span unless the manifest says so."""
+    """Arguments, results, errors, scripts and names that no one should read in a span unless the manifest allows it."""
     settings = {"otlp": collector.url, "headers": {"X-Key": "${KEY}"}, **telemetry}
 
     async def fail(arguments: dict[str, Json]) -> CallToolResult:
