@@ -259,21 +259,15 @@ class ListingStore:
         written: Json = None,
     ) -> None:
         identity = [spec.url] if isinstance(spec, HttpUpstream) else [spec.command, list(spec.args), spec.cwd]
-        place = [name, str(working_folder.resolve())]
-        self._name = name
-        self.file = folder / f"{_fingerprint([*place, written or identity])}.json"
-        self._any = folder / f"{_fingerprint(place)}.listed"
+        key = json.dumps([name, str(working_folder.resolve()), written or identity], sort_keys=True)
+        digest = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+        self._name, self.file = name, folder / f"{digest}.json"
 
     async def load(self) -> UpstreamListing | None:
         return await anyio.to_thread.run_sync(self._load)
 
     async def save(self, listing: UpstreamListing) -> None:
         await anyio.to_thread.run_sync(self._write, self.file, partial(_LISTING.dump_json, listing))
-        await anyio.to_thread.run_sync(self._write, self._any, bytes)
-
-    async def was_listed(self) -> bool:
-        """Whether the upstream was ever listed here, whatever its section said then."""
-        return await anyio.Path(self._any).exists()
 
     async def needs_handshake_first(self) -> bool:
         """Whether the probe of 2026-07-28 cost an earlier start much. Updated servers know the older handshake, too."""
@@ -295,7 +289,3 @@ class ListingStore:
             write_whole(file, dump(), is_lasting=False)
         except (OSError, ValueError) as error:
             log.warning("listing_not_kept", upstream=self._name, reason=str(error))
-
-
-def _fingerprint(key: Json) -> str:
-    return hashlib.sha256(json.dumps(key, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()

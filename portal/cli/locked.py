@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 import anyio
 
 from manifests.manifest import Manifest, narrowed
-from manifests.own_files import Lock, state_folder
+from manifests.own_files import state_folder
 from portal.catalog.authority import Authority, CallRates
 from portal.catalog.catalog import Catalog, listed_tools
 from portal.catalog.docs_search import DocsSearch
 from portal.cli.terminal import Terminal, upstreams_tried
 from portal.library.observed import Observations, shape_store
-from portal.library.pinning import Pins, accepted_listing
+from portal.library.pinning import Pins
 from upstreams.tools import ListedUpstream, ListingStore
 
 
@@ -22,20 +22,20 @@ from upstreams.tools import ListedUpstream, ListingStore
 async def opened_search(
     manifest: Manifest, names: Collection[str], options: Namespace, terminal: Terminal, tool: str = ""
 ) -> AsyncIterator[DocsSearch]:
-    """What a portal shows of these upstreams: from the lockfile if it has that, else as they list it now.
+    """What a portal shows of these upstreams: as they listed it last, if the lockfile accepts all of it; else live.
 
-    With `tool`, only the tools that this name may mean have to be there.
+    With `tool`, one of them has to have listed a tool that this name may mean.
     """
-    known = await _known(manifest, manifest.lock) if manifest.lock and not options.live else []
+    known = [] if options.live else await _accepted(manifest)
     asked = [each for each in known if each.name in names]
-    if known and len(asked) == len(names) and _is_accepted(manifest, asked, tool):
+    if known and len(asked) == len(names) and (not tool or _mean(manifest, asked, tool)):
         terminal.note("this is from the lockfile, and no upstream was started; --live asks them")
         own = narrowed(manifest, options.profile) if options.profile else manifest
         authority = Authority(own, CallRates())
         catalog = Catalog(authority, None, None, Observations(shape_store(manifest)))
         async with anyio.create_task_group() as tasks:
-            catalog.note_change()
             tasks.start_soon(catalog.keep, known)
+            catalog.note_change()
             yield DocsSearch(authority, catalog, known)
             tasks.cancel_scope.cancel()
     else:
@@ -48,35 +48,21 @@ async def opened_search(
             yield portal.docs_search
 
 
-async def _known(manifest: Manifest, lock: Lock) -> list[ListedUpstream]:
-    """Upstreams whose tools are known: from the last listing, if their section of the manifest was the same then.
-
-    The lock stands for what was never listed here, as after a clone.
-    """
-    found: list[ListedUpstream] = []
+async def _accepted(manifest: Manifest) -> list[ListedUpstream]:
+    """The upstreams of which the lockfile accepts all that they listed, with their sections as they are now."""
+    if manifest.lock is None or manifest.portal.runs.is_shared:  # replicas share what results look like
+        return []
+    pins, folder, found = Pins(manifest.lock), state_folder(os.environ) / "listings", list[ListedUpstream]()
     for name, spec in manifest.portal.upstreams.items():
-        folder, written = state_folder(os.environ) / "listings", manifest.written.get(name)
-        store = ListingStore(folder, name, spec, manifest.folder, written)
+        store = ListingStore(folder, name, spec, manifest.folder, manifest.written.get(name))
         listing = await store.load()
-        if listing is None and not await store.was_listed():
-            listing = accepted_listing(lock, name)
-        if listing is not None:
+        if listing is not None and not pins.quarantined(name, listing.tools):
             found.append(ListedUpstream(name))
             found[-1].apply(listing)
     return found
 
 
-def _is_accepted(manifest: Manifest, upstreams: Sequence[ListedUpstream], tool: str) -> bool:
-    """Whether the lock accepts all that they list; with `tool`, all that this name may mean, and there is some."""
-    if not tool and manifest.portal.runs.is_shared:
-        return False  # what results look like is in the database that replicas share
-    pins = Pins(manifest.lock)
-    meant = [
-        (upstream, each.tool)
-        for upstream in upstreams
-        for each in listed_tools(upstream)
-        if not tool or tool in manifest.rules.names(upstream.name, each.tool, each.function).current
-    ]
-    if tool and not meant:
-        return False
-    return not any(name in pins.quarantined(each.name, each.tools) for each, name in meant)
+def _mean(manifest: Manifest, upstreams: Sequence[ListedUpstream], tool: str) -> bool:
+    """Whether the name may mean one of their tools."""
+    listed = ((upstream.name, each) for upstream in upstreams for each in listed_tools(upstream))
+    return any(tool in manifest.rules.names(name, each.tool, each.function).current for name, each in listed)

@@ -24,7 +24,7 @@ from manifests.json_value import Json
 from manifests.names import is_named_as_method
 from manifests.own_files import Lock, Pin, read_lock, write_lock
 from portal.base.plain_text import MARK, escaped, hidden_places
-from upstreams.tools import ListedUpstream, RecordedTool, UpstreamListing, read_tool
+from upstreams.tools import ListedUpstream, RecordedTool
 
 log = structlog.get_logger()
 
@@ -57,15 +57,6 @@ def pins_of(upstream: ListedUpstream) -> list[Pin]:
     if upstream.instructions:
         pins.insert(0, Pin(upstream.name, None, upstream.instructions))
     return pins
-
-
-def accepted_listing(lock: Lock, upstream: str) -> UpstreamListing | None:
-    """What the lock accepts of an upstream, as if it listed that; None if it is nothing."""
-    pins = [pin for pin in lock.pins.values() if pin.upstream == upstream]
-    rows = [{"name": pin.tool, "description": pin.description, **pin.definition} for pin in pins]
-    tools = tuple(tool for row in rows if (tool := read_tool(row, lambda text: None)))
-    instructions = next((pin.description for pin in pins if pin.tool is None), None)
-    return UpstreamListing(tools, "", instructions) if pins else None
 
 
 class Pins:
