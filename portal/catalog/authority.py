@@ -7,7 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from manifests.decision import Decision, decide, decide_arguments, decide_fetch, decide_flow
 from manifests.errors import KeyPath
@@ -25,9 +25,6 @@ from portal.records.ledger import Entry
 from sandbox_runtime.call_port import CallError
 from upstreams.errors import UpstreamWithheldError
 from upstreams.tools import RecordedTool
-
-if TYPE_CHECKING:  # it fetches, and who only asks what is granted needs no HTTP client
-    pass
 
 MAX_NAMES = 20
 """Hosts and environment variables that are listed; more are counted."""
