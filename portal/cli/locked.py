@@ -34,8 +34,8 @@ async def opened_search(
         authority = Authority(own, CallRates())
         catalog = Catalog(authority, None, None, Observations(shape_store(manifest)))
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(catalog.keep, known)
             catalog.note_change()
+            tasks.start_soon(catalog.keep, known)
             yield DocsSearch(authority, catalog, known)
             tasks.cancel_scope.cancel()
     else:

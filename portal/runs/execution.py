@@ -190,13 +190,7 @@ class Execution:
         try:
             async with (
                 self.sessions.use(sandbox, request.session, caller) as session,
-                open_grants(
-                    self.authority.manifest.portal.capabilities,
-                    self.files,
-                    session,
-                    caller.tenant,
-                    piece.run_id,
-                ) as grants,
+                self._grants(piece, session) as grants,
             ):
                 history = SessionHistory()
                 if session is not None:
@@ -234,13 +228,17 @@ class Execution:
                     run = sandbox.run(limits, where, session, caller.queue_key, grants, recording, size)
                     work = self._start(run, request.code, broker, journal)
                 answer = await self._journaled(journal, work, notices)
-                identifier = session.id if session is not None and session.alive else None
+            identifier = session.id if session is not None and session.alive else None
         except SessionError as error:
             return _refused(ledger, RunError(error.code, str(error), hint=error.hint))
         if request.session is not None and identifier is None:
             lost = "the session ended with this run; its variables are lost"
             answer = replace(answer, notices=(*answer.notices, lost))
         return replace(answer, session=identifier)
+
+    def _grants(self, piece: Piece, session: Session | None) -> AbstractAsyncContextManager[RunGrants]:
+        capabilities = self.authority.manifest.portal.capabilities
+        return open_grants(capabilities, self.files, session, piece.head.caller.tenant, piece.run_id)
 
     def _recording(self, piece: Piece, grants: RunGrants) -> Recording:
         """A new recording, or one that begins with what an earlier piece of the run recorded."""
