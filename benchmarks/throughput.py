@@ -214,7 +214,7 @@ async def functions_of_both(manifest: Path) -> dict[str, int]:
     loaded = load_manifest(manifest, {})
     async with open_portal(loaded, lambda line: None) as portal:
         await portal.sandbox()
-        app = build_http_app(portal, build_server(portal), HttpAccess("127.0.0.1", loaded.portal.server))
+        app = build_http_app(portal, build_server(portal), HttpAccess("127.0.0.1", loaded.portal))
         return {"echo": await functions("echo", echo_app()), "portal": await functions("portal", app)}
 
 

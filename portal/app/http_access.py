@@ -22,7 +22,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from manifests.portal_manifest import AuthSettings, ServerSettings, TelemetrySettings, Tenants
+from manifests.portal_manifest import AuthSettings, PortalManifest, Tenants
 from portal.base.caller import BEARER, Bearer
 from portal.base.errors import ASK_OPERATOR, OpenBindError
 from portal.calls.fetch import FROM_SCRIPT
@@ -61,32 +61,20 @@ class HttpAccess:
     Raises OpenBindError: other machines can reach `host`, and callers need no token.
     """
 
-    def __init__(
-        self,
-        host: str,
-        settings: ServerSettings,
-        tenants: Tenants | None = None,
-        telemetry: TelemetrySettings | None = None,
-        claims: Collection[str] = (),
-    ) -> None:
-        if not settings.knows_callers and not is_loopback(host):
+    def __init__(self, host: str, portal: PortalManifest, claims: Collection[str] = ()) -> None:
+        if not portal.server.knows_callers and not is_loopback(host):
             raise OpenBindError(host)
-        self._host, self._auth = host, settings.auth
+        self._host, self._auth = host, portal.server.auth
         self._people: tuple[Tenants | None, set[str]] | None = None
-        self.needs_token = settings.knows_callers
-        self.replace(settings, tenants, telemetry, claims)
+        self.needs_token = portal.server.knows_callers
+        self.replace(portal, claims)
 
-    def replace(
-        self,
-        settings: ServerSettings,
-        tenants: Tenants | None,
-        telemetry: TelemetrySettings | None,
-        claims: Collection[str],
-    ) -> None:
-        """Decide by these from now on. Checked tokens stay checked unless tenants or claims change."""
-        former, self._people = self._people, (tenants, {*claims})
+    def replace(self, portal: PortalManifest, claims: Collection[str]) -> None:
+        """Decide by this from now on. Checked tokens stay checked unless tenants or claims change."""
+        former, self._people = self._people, (portal.tenants, {*claims})
         if former != self._people:
-            self._sign_in = SignIn(self._auth, tenants, claims) if self._auth else None
+            self._sign_in = SignIn(self._auth, portal.tenants, claims) if self._auth else None
+        settings, telemetry = portal.server, portal.telemetry
         self._metrics_token = (telemetry and telemetry.metrics_token) or settings.token
         bracketed = f"[{self._host}]" if ":" in self._host else self._host
         own = [AnyHttpUrl(settings.auth.resource).host or ""] if settings.auth else []

@@ -28,7 +28,7 @@ from starlette.types import ASGIApp
 
 from manifests.json_value import Json
 from manifests.manifest import Manifest
-from manifests.portal_manifest import ServerSettings, TelemetrySettings, Tenants
+from manifests.portal_manifest import ServerSettings
 from portal.app import http_access
 from portal.app.accepted import running
 from portal.app.composition import OpenPortal, open_portal
@@ -224,7 +224,7 @@ async def serve_http(
         BindError: The port is taken, or the host is not an address of this machine.
     """
     settings = manifest.portal.server
-    access = http_access.HttpAccess(host, *_of_access(manifest))
+    access = http_access.HttpAccess(host, manifest.portal, manifest.caller_claims)
     listener = _listener(host, port)
     shown = f"[{host}]" if ":" in host else host
     port = listener.getsockname()[1]
@@ -237,7 +237,8 @@ async def serve_http(
             ) as portal:
 
                 async def apply(wanted: Manifest) -> None:
-                    access.replace(*_of_access(await portal.reload.apply(wanted, _bound_profiles)))
+                    applied = await portal.reload.apply(wanted, _bound_profiles)
+                    access.replace(applied.portal, applied.caller_claims)
 
                 await portal.runs.reached_at(_replica_url(portal.runs, host, port))
                 if portal.runs.public_url is None and host not in ("0.0.0.0", "::"):
@@ -279,13 +280,6 @@ def _replica_url(runs: Runs, host: str, port: int) -> str:
 KEEP_ALIVE_SECONDS: Final = 75
 """A connection without requests is closed after this time. Load balancers close theirs after 60 s; whoever closes first
 must not be the portal, which may not have seen a request yet."""
-
-
-def _of_access(
-    manifest: Manifest,
-) -> tuple[ServerSettings, Tenants | None, TelemetrySettings | None, frozenset[str]]:
-    portal = manifest.portal
-    return portal.server, portal.tenants, portal.telemetry, manifest.caller_claims
 
 
 def _bound_profiles(manifest: Manifest) -> set[str]:

@@ -5,7 +5,6 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -180,64 +179,66 @@ class Execution:
     async def _run(self, piece: Piece, ledger: Ledger, channel: ClientChannel, audit: RunAudit) -> Answer:
         request, caller = piece.head.request, piece.head.caller
         limits, wall, notices = self._limits(piece.head)
+
+        def where(limit: str) -> str:
+            return wall if limit == "wall_seconds" else self._where(limit)
+
         if not self.authority.manifest.portal.upstreams:
             notices.append(NO_UPSTREAMS)
         channel.stage("waiting for a sandbox process")
         sandbox = await self.sandbox()
         try:
-            async with self.sessions.use(sandbox, request.session, caller) as session:
-                history = (
-                    SessionHistory()
-                    if session is None
-                    else self._histories.setdefault(session, SessionHistory())
+            async with (
+                self.sessions.use(sandbox, request.session, caller) as session,
+                self._grants(piece, session) as grants,
+            ):
+                history = SessionHistory()
+                if session is not None:
+                    history = self._histories.setdefault(session, history)
+                history.sources.update(piece.head.sources)
+                ledger.files = grants.files
+                authorization = Authorization(self.authority, history.sources, audit)
+                is_journaled = session is None and self.runs.store is not None
+                recording = self._recording(piece, grants) if is_journaled else None
+                journal = self.runs.journal(piece, recording, ledger, authorization)
+                if journal is not None and grants.files is not None:
+                    grants.files.before_change = journal.before_change
+                if self.workspace is not None and grants.files is not None:
+                    self.workspace.watch(grants.files, authorization, journal)
+                broker = Broker(
+                    manifest=self.authority.manifest,
+                    authorization=authorization,
+                    snapshot=await self.catalog.fresh(),
+                    ledger=ledger,
+                    observations=self.observations,
+                    fetcher=self.fetchers.of_run(self.authority.manifest),
+                    audit=audit,
+                    channel=channel,
+                    history=history,
+                    journal=journal,
+                    waits=Waits(self.runs, journal, caller.run_owner, authorization, channel, audit),
+                    middleware=self.middleware,
+                    own=CallerUpstreams(self.accounts, caller, channel, limits.wall_seconds / 2),
+                    telemetry=self.telemetry,
                 )
-                capabilities = self.authority.manifest.portal.capabilities
-                opening = open_grants(capabilities, self.files, session, caller.tenant, piece.run_id)
-                async with opening as grants:
-                    ledger.files = grants.files
-                    history.sources.update(piece.head.sources)
-                    authorization = Authorization(self.authority, history.sources, audit)
-                    is_journaled = session is None and self.runs.store is not None
-                    recording = self._recording(piece, grants) if is_journaled else None
-                    journal = self.runs.journal(piece, recording, ledger, authorization)
-                    if journal is not None and grants.files is not None:
-                        grants.files.before_change = journal.before_change
-                    if self.workspace is not None and grants.files is not None:
-                        self.workspace.watch(grants.files, authorization, journal)
-                    broker = Broker(
-                        manifest=self.authority.manifest,
-                        authorization=authorization,
-                        snapshot=await self.catalog.fresh(),
-                        ledger=ledger,
-                        observations=self.observations,
-                        fetcher=self.fetchers.of_run(self.authority.manifest),
-                        audit=audit,
-                        channel=channel,
-                        history=history,
-                        journal=journal,
-                        waits=Waits(self.runs, journal, caller.run_owner, authorization, channel, audit),
-                        middleware=self.middleware,
-                        own=CallerUpstreams(self.accounts, caller, channel, limits.wall_seconds / 2),
-                        telemetry=self.telemetry,
-                    )
-                    where, code = partial(self._where_of, wall), request.code
-                    if isinstance(recording, Repetition):
-                        work = partial(
-                            self._resume, recording, sandbox, where, caller, grants, broker, journal
-                        )
-                    else:
-                        run = sandbox.run(
-                            limits, where, session, caller.queue_key, grants, recording, len(code)
-                        )
-                        work = partial(self._start, run, code, broker, journal)
-                    answer = await self._journaled(journal, work, notices)
-                identifier = session.id if session is not None and session.alive else None
+                if isinstance(recording, Repetition):
+                    work = self._resume(recording, sandbox, where, caller, grants, broker, journal)
+                else:
+                    size = len(request.code)
+                    run = sandbox.run(limits, where, session, caller.queue_key, grants, recording, size)
+                    work = self._start(run, request.code, broker, journal)
+                answer = await self._journaled(journal, work, notices)
+            identifier = session.id if session is not None and session.alive else None
         except SessionError as error:
             return _refused(ledger, RunError(error.code, str(error), hint=error.hint))
         if request.session is not None and identifier is None:
             lost = "the session ended with this run; its variables are lost"
             answer = replace(answer, notices=(*answer.notices, lost))
         return replace(answer, session=identifier)
+
+    def _grants(self, piece: Piece, session: Session | None) -> AbstractAsyncContextManager[RunGrants]:
+        capabilities = self.authority.manifest.portal.capabilities
+        return open_grants(capabilities, self.files, session, piece.head.caller.tenant, piece.run_id)
 
     def _recording(self, piece: Piece, grants: RunGrants) -> Recording:
         """A new recording, or one that begins with what an earlier piece of the run recorded."""
@@ -247,19 +248,19 @@ class Execution:
         return Repetition(record.with_environment(grants.environment), goes_on=True, mask=self.runs.mask)
 
     async def _journaled(
-        self, journal: Journal | None, work: Callable[[], Awaitable[Answer]], notices: Sequence[str]
+        self, journal: Journal | None, work: Awaitable[Answer], notices: Sequence[str]
     ) -> Answer:
         """Do a piece of a run, and write its end, with `notices` about how it runs.
 
         If it waits, or somebody else has ended it, the answer says so.
         """
         if journal is None:
-            return _noted(await work(), notices)
+            return _noted(await work, notices)
         answer: Answer | None = None
         self.runs.opened(journal)
         try:
             with journal.scope:
-                answer = _noted(await work(), notices)
+                answer = _noted(await work, notices)
             if answer is not None:
                 await journal.finish(answer)
                 return answer
@@ -419,10 +420,6 @@ class Execution:
             return limits, place, []
         lowered = f"timeout_seconds {seconds:g} was lowered to limits.{name} = {most:g} ({where})"
         return limits, place, [f"{lowered}; `await portal.sleep(hours=6)` can wait longer"]
-
-    def _where_of(self, wall: str, limit: str) -> str:
-        """The place of a limit of a run whose `wall_seconds` are from `wall`."""
-        return wall if limit == "wall_seconds" else self._where(limit)
 
     def _where(self, limit: str) -> str:
         return self.authority.manifest.where("capabilities", "limits", limit)

@@ -188,7 +188,6 @@ class _FileRequest(BaseModel):
     target: str = ""
     base64: Annotated[bytes, BeforeValidator(partial(binascii.a2b_base64, strict_mode=True))] = b""
     expected: str | None = None
-    at: int | None = None
     must_be_new: bool = False
 
     @classmethod
@@ -207,7 +206,7 @@ _OPERATIONS: dict[str, Callable[[Workspace, FilePath, _FileRequest], Json]] = {
     "read": lambda workspace, path, _: workspace.read(path),
     "create": lambda workspace, path, request: workspace.create(path, must_be_new=request.must_be_new),
     "write": lambda workspace, path, request: workspace.write(path, request.base64, request.expected),
-    "append": lambda workspace, path, request: workspace.append(path, request.base64, request.at),
+    "append": lambda workspace, path, request: workspace.append(path, request.base64),
     "mkdir": lambda workspace, path, _: workspace.make_folder(path),
     "remove": lambda workspace, path, _: workspace.remove(path),
     "rmdir": lambda workspace, path, _: workspace.remove_folder(path),

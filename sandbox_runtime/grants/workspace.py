@@ -206,16 +206,14 @@ class Workspace:
             quota.note(*more)
             return _facts(written)
 
-    def append(self, path: FilePath, content: bytes, at: int | None = None) -> Json:
-        """Append to an existing file; with `at`, only if that is still its length."""
+    def append(self, path: FilePath, content: bytes) -> Json:
+        """Append to an existing file."""
         with (
             self._changing(path) as (folder, name, quota),
             _opened_file(folder, name, os.O_WRONLY | os.O_APPEND) as file,
         ):
             status = os.fstat(file)
             _check_writable(status)
-            if at is not None and status.st_size != at:
-                raise FileError("EBUSY", "the file was changed in between")
             self._check_size(status.st_size + len(content))
             quota.check(len(content), 0)
             _write_all(file, content)

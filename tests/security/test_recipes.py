@@ -15,7 +15,6 @@ from typing import Any
 import anyio.lowlevel
 import pytest
 import structlog
-from pydantic import SecretStr
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
@@ -24,7 +23,7 @@ import manifests
 import portal
 import sandbox_runtime
 from manifests.json_value import Json
-from manifests.portal_manifest import ServerSettings
+from manifests.portal_manifest import PortalManifest
 from portal.app.http_access import HttpAccess
 from portal.app.serving import _readiness
 from portal.records.store.records import QuotaError, TooManyRunsError
@@ -178,8 +177,9 @@ async def test_upstream_that_is_down_tells_models_why_and_the_operator_what_to_d
 
 
 def test_doors_say_which_rule_refuses_and_not_what_to_write() -> None:
-    access = HttpAccess("127.0.0.1", ServerSettings(token=SecretStr("x" * 20)))
-    by_tokens = HttpAccess("127.0.0.1", ServerSettings.model_validate({"tokens": [{"token": "y" * 20}]}))
+    keys = {"token": "x" * 20}, {"tokens": [{"token": "y" * 20}]}
+    found = [PortalManifest.model_validate({"server": each}) for each in keys]
+    access, by_tokens = (HttpAccess("127.0.0.1", each) for each in found)
     evil = ({"host": "evil.example"}, {"host": "localhost", "origin": "https://evil.example"})
     refusals = [access.refusal(Headers(each)) for each in evil]
     for refused in [*refusals, by_tokens.metrics_refusal(Headers({"host": "localhost"}))]:

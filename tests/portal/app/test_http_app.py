@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from manifests.portal_manifest import AuthSettings, ServerSettings
+from manifests.portal_manifest import AuthSettings, PortalManifest, ServerSettings
 from portal.app import serving
 from portal.app.http_access import HttpAccess, HttpAccessMiddleware, sign_in_routes
 from portal.app.serving import MAX_REQUEST_BYTES, ClientAnswers, ClientLines, build_http_app
@@ -40,7 +40,7 @@ JSON_RPC = {"Content-Type": "application/json", "Accept": "application/json, tex
 @asynccontextmanager
 async def served(portal: Opened, token: str | None = None, **settings: Any) -> AsyncIterator[str]:
     """The portal on a loopback port; yields its origin."""
-    access = HttpAccess("127.0.0.1", ServerSettings(token=token, **settings))
+    access = HttpAccess("127.0.0.1", PortalManifest(server=ServerSettings(token=token, **settings)))
     app = build_http_app(portal.portal, build_server(portal.portal), access)
     async with http_peer(app) as peer:
         yield f"http://127.0.0.1:{peer.port}"
@@ -161,7 +161,7 @@ async def test_nonsense_is_answered_with_an_error_and_harms_nobody(tmp_path: Pat
 
 
 def rules(host: str = "127.0.0.1", **settings: object) -> HttpAccess:
-    return HttpAccess(host, ServerSettings.model_validate(settings))
+    return HttpAccess(host, PortalManifest.model_validate({"server": settings}))
 
 
 async def status(access: HttpAccess, headers: Mapping[str, str], path: str) -> int:
@@ -245,7 +245,7 @@ async def test_a_client_finds_the_metadata_of_a_portal_at_any_url(
     audience: str, host: str, path: str
 ) -> None:
     auth = AuthSettings.model_validate({"issuer": "https://id.example", "audience": audience})
-    access = HttpAccess("127.0.0.1", ServerSettings(auth=auth))
+    access = HttpAccess("127.0.0.1", PortalManifest(server=ServerSettings(auth=auth)))
     app = Starlette(routes=sign_in_routes(auth), middleware=[Middleware(HttpAccessMiddleware, access=access)])
     transport = httpx2.ASGITransport(app=app)
     async with httpx2.AsyncClient(transport=transport, headers={"Host": host}) as client:

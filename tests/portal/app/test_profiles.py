@@ -17,8 +17,9 @@ from tests.upstreams.peers import http_peer
 
 @asynccontextmanager
 async def served(portal: Opened) -> AsyncIterator[str]:
-    settings = portal.portal.manifest.portal.server
-    access = HttpAccess("127.0.0.1", settings.model_copy(update={"token": SecretStr("whole-token")}))
+    manifest = portal.portal.manifest.portal
+    settings = manifest.server.model_copy(update={"token": SecretStr("whole-token")})
+    access = HttpAccess("127.0.0.1", manifest.model_copy(update={"server": settings}))
     async with http_peer(build_http_app(portal.portal, build_server(portal.portal), access)) as peer:
         yield f"http://127.0.0.1:{peer.port}/mcp"
 

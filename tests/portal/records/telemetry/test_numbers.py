@@ -12,7 +12,7 @@ from starlette.datastructures import Headers
 from manifests.errors import ManifestError
 from manifests.json_value import Json
 from manifests.loader import load_manifest
-from manifests.portal_manifest import ServerSettings, TelemetrySettings
+from manifests.portal_manifest import PortalManifest, ServerSettings, TelemetrySettings
 from portal.app.http_access import HttpAccess
 from portal.identity.sign_in import SignInError
 from tests.portal.app.test_http_app import served
@@ -100,7 +100,8 @@ async def test_who_may_read_metrics(
     sections: dict[str, Json], metrics_token: str | None, statuses: tuple[int, ...]
 ) -> None:
     telemetry = TelemetrySettings(metrics=True, metrics_token=metrics_token)
-    access = HttpAccess("127.0.0.1", ServerSettings.model_validate(sections), telemetry=telemetry)
+    server = ServerSettings.model_validate(sections)
+    access = HttpAccess("127.0.0.1", PortalManifest(server=server, telemetry=telemetry))
 
     def status(sent: str, **more: str) -> int:
         headers = {"Host": "127.0.0.1:8080", **({"Authorization": f"Bearer {sent}"} if sent else {}), **more}
