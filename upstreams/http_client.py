@@ -16,6 +16,7 @@ A name behind a proxy is resolved by the proxy, which may have rules of its own;
 
 import asyncio
 import os
+import re
 import socket
 import ssl
 from collections.abc import AsyncIterable, Awaitable, Callable, Mapping, Sequence
@@ -40,14 +41,16 @@ _MAX_ADDRESSES: Final = 4
 _ADDRESS_SECONDS: Final = 2.0
 """Time limit to connect to one address before the next one is tried."""
 
-_LAST_ADDRESS_SECONDS: Final = 10.0
+_SLOW_ADDRESS_SECONDS: Final = 10.0
+"""The same for an address that has no other after it. One that was slow is tried again after the others."""
+
 _ANY_NUMBER: Final = httpx2.Limits(max_connections=None)
 MAX_ANSWER_BYTES: Final = 1 << 20
 _MAX_CHUNKS: Final = 20_000
 """Limit of a body: each chunk costs the portal some microseconds."""
 
-_CODINGS: Final = ("identity", "gzip", "deflate")
-"""Other or stacked encodings may take much time or memory to decode."""
+_HEAVY_CODINGS: Final = re.compile("br|zstd|.*,.*")
+"""They may take much time or memory to decode. A value that is no coding, like `utf-8`, is ignored."""
 
 _PROXIES: Final = ("http", "https", "socks5", "socks5h")
 
@@ -123,14 +126,16 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         # Alternate IPv4 and IPv6, so that a broken family does not use up all attempts.
         found = there.addresses
         turn = {each: [a for a in found if a.version == each.version].index(each) for each in found}
-        left = sorted(found, key=turn.__getitem__)[:_MAX_ADDRESSES]
+        left = [(each, _ADDRESS_SECONDS) for each in sorted(found, key=turn.__getitem__)[:_MAX_ADDRESSES]]
         while left:
-            seconds = _ADDRESS_SECONDS if left[1:] else _LAST_ADDRESS_SECONDS
-            address = left.pop(0)
+            address, seconds = left.pop(0)
+            seconds = seconds if left else _SLOW_ADDRESS_SECONDS
             try:
                 return await transport.handle_async_request(_pinned(request, there.host, address, seconds))
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
                 failure = error
+                if isinstance(error, httpx2.ConnectTimeout) and seconds < _SLOW_ADDRESS_SECONDS:
+                    left.append((address, _SLOW_ADDRESS_SECONDS))
         raise failure
 
     async def aclose(self) -> None:
@@ -152,22 +157,20 @@ def guarded_client(
 async def exchange(
     client: httpx2.AsyncClient, request: httpx2.Request, seconds: float, *, reads: bool = True
 ) -> httpx2.Response:
-    """Send a request and read the whole answer, or only its head. A redirect is an answer.
+    """Send a request and read the whole answer, or only its status and WWW-Authenticate. A redirect is an answer.
 
-    WWW-Authenticate is the only header kept.
-
-    Raises TimeoutError: not within `seconds`. Raises AnswerError: over `MAX_ANSWER_BYTES` when decoded, or in an
-    encoding that was not requested. Raises ValueError: WWW-Authenticate is not ASCII. Raises httpx2.RequestError,
-    OSError, and what the guard raises.
+    Raises TimeoutError: not within `seconds`. Raises AnswerError: over `MAX_ANSWER_BYTES` when decoded, or in a heavy
+    encoding. Raises ValueError: of a head, WWW-Authenticate is not ASCII. Raises httpx2.RequestError, OSError, and
+    what the guard raises.
     """
     with anyio.fail_after(seconds):
         response = await client.send(request, stream=True)
         async with aclosing(response):
             coding = response.headers.get("content-encoding", "").strip().lower()
-            if reads and coding and coding not in _CODINGS:
+            if reads and _HEAVY_CODINGS.fullmatch(coding):
                 raise AnswerError(f"answers in the encoding {coding[:200]!a}, which was not requested")
             body = await whole_body(response.aiter_bytes(), MAX_ANSWER_BYTES) if reads else b""
-    challenge = {"www-authenticate": response.headers.get("www-authenticate", "")}
+    challenge = {} if reads else {"www-authenticate": response.headers.get("www-authenticate", "")}
     body = body.removeprefix(b"\xef\xbb\xbf")  # some servers serve files with a byte order mark
     answer = httpx2.Response(response.status_code, headers=challenge, content=body, request=request)
     answer.next_request = response.next_request

@@ -96,7 +96,7 @@ class HttpConnection(H11Protocol):
 
     def __init__(self, connections: Connections, **of_uvicorn: Any) -> None:
         super().__init__(**of_uvicorn)
-        self.conn = _Requests(h11.SERVER)
+        self.conn: _Requests = _Requests(h11.SERVER)
         self._connections = connections
         self._is_over = False
         """The rest of a body is dropped: whoever sends all of it first sees the answer, not a reset."""
@@ -124,8 +124,7 @@ class HttpConnection(H11Protocol):
     def shutdown(self) -> None:
         """Let a response end, but close a stream of events: it has no end, and its client reconnects."""
         super().shutdown()
-        accepted = dict(self.scope["headers"]).get(b"accept", b"") if self.scope else b""
-        if self.scope and self.scope["method"] == "GET" and b"text/event-stream" in accepted:
+        if self.conn.has_stream and self.scope["method"] == "GET":
             self.transport.close()
 
     def data_received(self, data: bytes) -> None:
@@ -170,12 +169,20 @@ class HttpConnection(H11Protocol):
 
 
 class _Requests(h11.Connection):
-    """h11 that refuses a body in tiny pieces."""
+    """h11 that refuses a body in tiny pieces, and knows whether the answer is a stream of events."""
+
+    has_stream = False
+
+    def send(self, event: Any) -> Any:
+        if isinstance(event, h11.Response):
+            self.has_stream = dict(event.headers).get(b"content-type", b"").startswith(b"text/event-stream")
+        return super().send(event)
 
     def next_event(self) -> Any:
         event = super().next_event()
         if isinstance(event, h11.Request):
             self._pieces: float = FREE_PIECES
+            self.has_stream = False
         elif isinstance(event, h11.Data):
             self._pieces += len(event.data) / PIECE_BYTES - 1
             if self._pieces < 0:

@@ -111,6 +111,7 @@ class ReplicaMiddleware:
         ]
         client = (scope.get("client") or ("",))[0].encode()
         query = scope["query_string"].decode("latin-1")
+        self.client.cookies.clear()  # those of one client are not for another
         request = self.client.build_request(
             scope["method"],
             f"{url}{scope['path']}" + (f"?{query}" if query else ""),

@@ -148,7 +148,7 @@ def _url(text: object) -> httpx2.URL:
         raise ValueError(f"a URL is a string of at most {_MAX_URL_CHARS:,} characters")
     try:
         url = httpx2.URL(text)
-        constraints.canonical_host(url.raw_host.decode("ascii"))
+        url = url.copy_with(host=constraints.canonical_host(url.raw_host.decode("ascii")))
         is_valid = url.port is None or 0 < url.port < 65536
     except (httpx2.InvalidURL, TypeError, ValueError):
         is_valid = False

@@ -25,8 +25,9 @@ from portal.calls.fetch import Fetcher, FetchError, Network
 from portal.identity.sign_in import Provider
 from portal.runs.webhooks import network_of
 from tests.portal.peers import write_manifest
-from tests.sandbox_runtime.fetching import redirect, response
+from tests.sandbox_runtime.fetching import Names, redirect, response
 from tests.upstreams.peers import fleet_of
+from upstreams import http_client
 from upstreams.oauth.authorization_server import (
     OAuthError,
     OAuthRefusedError,
@@ -48,15 +49,22 @@ INNER = {
 
 @dataclass
 class Door:
-    """Keeps the first bytes of each connection, and answers with {}, or leads to `location`."""
+    """Keeps the first bytes of each connection, and answers, by default with {}, or leads to `location`.
+
+    `is_slow`: it does not answer the first connection.
+    """
 
     port: int = 0
     location: str = ""
+    answer: bytes = response(b"{}")
+    is_slow: bool = False
     heard: list[bytes] = field(default_factory=list)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.heard.append(await reader.read(1 << 16))
-        writer.write(redirect(self.location, "307 Moved") if self.location else response(b"{}"))
+        if self.is_slow and len(self.heard) == 1:
+            await reader.read()  # until the client has gone
+        writer.write(redirect(self.location, "307 Moved") if self.location else self.answer)
         writer.close()
 
 
@@ -202,3 +210,57 @@ async def test_name_that_changes_after_the_check_leads_where_it_was_checked(
         assert door.heard and other.heard == []
         assert await send(tmp_path, f"https://flips.example:{door.port}", True)
         assert other.heard, "the twin: a later request looks the name up again"
+
+
+async def test_address_that_is_slow_is_tried_again_after_a_broken_one(
+    victim: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_client, "_ADDRESS_SECONDS", 0.1)
+    victim.is_slow = True
+    host = f"slow.example:{victim.port}"
+    resolve = Names({"slow.example": [["127.0.0.1", "::1"]]})
+    network = Network(NetworkGrant(private=(host,)), str, resolve=resolve)
+    assert await fetched(network, f"https://{host}/")
+    assert len(victim.heard) == 2, "and no more: the answer to the second is no TLS"
+
+
+async def test_host_is_sent_in_the_form_that_was_checked(victim: Door) -> None:
+    network = Network(NetworkGrant(private=(f"loopback.example:{victim.port}",)), str)
+    assert await fetched(network, f"http://LOOPBACK.example.:{victim.port}/")
+    assert f"Host: loopback.example:{victim.port}\r\n".encode() in victim.heard[0]
+
+
+@pytest.mark.parametrize(
+    "header", ["Content-Encoding: utf-8", "Content-Encoding: none", "WWW-Authenticate: \xe4"]
+)
+async def test_odd_header_costs_no_answer(victim: Door, header: str) -> None:
+    name, _, value = header.partition(": ")
+    request = httpx2.Request("GET", f"http://127.0.0.1:{victim.port}/")
+    async with http_client.guarded_client(http_client.Guard()) as http:
+        victim.answer = response(b"{}", **{name: value})
+        assert (await http_client.exchange(http, request, 10)).content == b"{}"
+        victim.answer = response(b"{}", Content_Encoding="br")
+        with pytest.raises(http_client.AnswerError):
+            await http_client.exchange(http, request, 10)
+
+
+async def test_cookie_of_one_client_is_not_sent_for_another(victim: Door) -> None:
+    async def url(query: object) -> str:
+        return f"http://127.0.0.1:{victim.port}"
+
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        heads.extend(message.get("headers", ()))
+
+    heads: list[tuple[bytes, bytes]] = []
+    victim.answer = response(b"{}", Set_Cookie="key=secret")
+    runs: Any = SimpleNamespace(store=SimpleNamespace(holder="0" * 16, read=url))
+    other = ReplicaMiddleware(by_replica, runs)  # type: ignore[arg-type]
+    session = (b"mcp-session-id", b"1" * 16 + b".session")
+    scope = {"type": "http", "path": "/mcp", "method": "GET", "query_string": b""}
+    await other({**scope, "headers": [session, (b"cookie", b"own=1")]}, receive, send)
+    await other({**scope, "headers": [session]}, receive, send)
+    assert heads.count((b"Set-Cookie", b"key=secret")) == 2
+    assert b"own=1" in victim.heard[0] and b"cookie" not in victim.heard[1].lower()

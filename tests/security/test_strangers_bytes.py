@@ -78,11 +78,12 @@ class App:
 
     def __init__(self) -> None:
         self.may_answer, self.waiting, self.bodies = anyio.Event(), 0, 0
+        self.server: uvicorn.Server | None = None
 
-    async def has_two(self) -> None:
-        """Return as soon as two requests wait."""
+    async def has(self, number: int) -> None:
+        """Return as soon as so many requests wait."""
         with anyio.fail_after(DEADLINE_SECONDS):
-            while self.waiting < 2:
+            while self.waiting < number:
                 await anyio.lowlevel.checkpoint()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -97,7 +98,8 @@ class App:
                 break
         body = scope["client"][0].encode()
         if scope["path"] == "/stream":
-            await send({"type": "http.response.start", "status": 200, "headers": []})
+            events = [(b"Content-Type", b"text/event-stream; charset=utf-8")]
+            await send({"type": "http.response.start", "status": 200, "headers": events})
             await send({"type": "http.response.body", "body": b"begun\n", "more_body": True})
             body = b"ended\n"
         if scope["path"] in ("/wait", "/stream"):
@@ -115,7 +117,8 @@ Connect = Callable[[], Awaitable[Client]]
 @asynccontextmanager
 async def served(app: App | None = None, **settings: Json) -> AsyncIterator[Connect]:
     """Serve as the portal does; yields what connects to it."""
-    server = http_server(app or App(), ServerSettings(**settings))
+    app = app or App()
+    app.server = server = http_server(app, ServerSettings(**settings))
     listener = _listener("127.0.0.1", 0)
     clients: list[Client] = []
 
@@ -218,7 +221,7 @@ async def test_connection_on_which_the_portal_works_is_nobody_elses() -> None:
         clients = [await connect() for _ in range(2)]
         for each in clients:
             await each.send(GET.replace(b"now", b"wait"))
-        await app.has_two()
+        await app.has(2)
         assert await (await connect()).is_closed()
         app.may_answer.set()
         assert [(await each.answer())[0] for each in clients] == [200, 200]
@@ -241,7 +244,7 @@ async def test_requests_through_a_trusted_proxy_count_by_the_address_that_it_add
     async with served(app, connections_per_address=2, trusted_proxies=proxies) as connect:
         for _ in range(2):
             await (await connect()).send(forwarded("wait", "192.0.2.1"))
-        await app.has_two()
+        await app.has(2)
         client = await connect()
         for same in (["192.0.2.1"], ["192.0.2.9, 192.0.2.1"], ["192.0.2.9", "192.0.2.1, 10.0.0.1"]):
             assert await client.ask(forwarded("now", *same)) == 429
@@ -347,14 +350,31 @@ async def test_connection_that_cannot_be_accepted_is_told_once_and_waits(
     assert not [each for each in caplog.messages if "accept" in each]
 
 
+async def test_end_closes_a_stream_that_its_client_listens_to_and_no_answer() -> None:
+    app = App()
+    async with served(app, drain_seconds=3600) as connect:
+        listening, calling, asking = [await connect() for _ in range(3)]
+        await listening.send(b"GET /stream HTTP/1.1\r\nHost: a\r\nAccept: */*\r\n\r\n")
+        await calling.send(b"POST /stream HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n")
+        await asking.send(b"GET /wait HTTP/1.1\r\nHost: a\r\nAccept: text/event-stream, */*\r\n\r\n")
+        await app.has(3)
+        assert app.server is not None
+        app.server.should_exit = True
+        assert await listening.is_closed()
+        app.may_answer.set()
+        assert (await asking.answer())[0] == 200
+        while (line := await calling.line()) != b"ended\n":
+            assert line
+
+
 def test_names_of_uvicorn_are_those_that_connections_use() -> None:
     connections, loop = Connections(App(), ServerSettings()), asyncio.new_event_loop()
     settings = {"config": uvicorn.Config(App()), "server_state": ServerState(), "app_state": {}}
     own = HttpConnection(connections, **settings, _loop=loop)
-    for name in ("conn", "client", "flow", "loop", "timeout_keep_alive_task", "transport"):
+    for name in ("conn", "client", "flow", "loop", "scope", "timeout_keep_alive_task", "transport"):
         assert name in vars(own)
     overridden = ["_unset_keepalive_if_required", "connection_lost", "connection_made", "data_received"]
-    for name in [*overridden, "send_400_response"]:
+    for name in [*overridden, "send_400_response", "shutdown"]:
         assert name in vars(H11Protocol)
     assert "self.on_response_complete" in inspect.getsource(H11Protocol.handle_events)
     assert "write_paused" in vars(FlowControl(asyncio.Transport()))
