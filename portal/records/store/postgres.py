@@ -233,7 +233,7 @@ class PostgresDatabase:
             self._sql, self._silent_until = connection, 0.0
 
     def _set_clock(self, before: float, theirs: float) -> None:
-        """Adjust the store's clock, in each transaction: clocks drift, are set, and stop while a machine is suspended."""
+        """Adjust the store's clock. Each transaction does: clocks drift, are set, and stop in a suspended machine."""
         now = time.monotonic()
         if self._clock == _NO_CLOCK or now - before < _EXACT_SECONDS:
             self._clock = (before + now) / 2, theirs

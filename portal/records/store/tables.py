@@ -87,8 +87,8 @@ class Tables:
     ) -> None:
         """Create the tables if they are missing. `holder` is the portal that runs what it creates and claims.
 
-        Each owner may keep `quota_bytes`. The count starts with `count_kept`. It then adds what this portal writes, even
-        if that is rolled back, but not what others write.
+        Each owner may keep `quota_bytes`. The count starts with `count_kept`. It then adds what this portal writes,
+        even if that is rolled back, but not what others write.
         Raises StoreError: they are damaged, of another version, or need another key.
         """
         self.database = database
