@@ -244,18 +244,14 @@ class Broker:
         return replace(outcome, error=_end(entry, state, replace(outcome.error, hint=hint)).error)
 
     async def _attempt(self, call: ToolCall, entry: Entry) -> Outcome:
-        """Authorize, ask, journal and send a call. Each fallback is an attempt of its own.
-
-        The order matters. The sign-in comes before the intent is journaled, so that a person who does not sign in
-        leaves no call of unknown outcome. The audit line is awaited last, and can share the intent's commit.
-        """
+        """Authorize, ask, journal and send a call. Each fallback is an attempt of its own."""
         function = self.snapshot.library.functions.get(call.function)
         permit = await self._authorize(call, function)
         if isinstance(permit, ApprovalNeeded):
             # Refused in a fallback: the person was asked about another function.
             permit = permit.error if entry.request else await self._approved(call, function, permit)
         if isinstance(permit, Permit) and function is not None:
-            try:
+            try:  # before the intent is journaled: a missing sign-in must not leave a call of unknown outcome
                 await self.own.ready(function.upstream)
             except errors.UpstreamError as error:
                 entry.sources |= self.authorization.carry([function.upstream])

@@ -31,8 +31,7 @@ FLUSH_SECONDS: Final = 1.0
 
 BURST: Final = 20
 PER_SECOND: Final = 5
-"""Messages in a burst, and per second after that. Further ones are dropped, so that a client that does not read delays
-nothing."""
+"""Messages in a burst, and per second after that. Further ones are dropped: the client may not read them."""
 
 MAX_PROGRESS_CHARACTERS: Final = 200
 MAX_NAMED_CALLS: Final = 3
@@ -143,8 +142,7 @@ class ClientChannel:
             self._progress.stage = stage
 
     def progress_of(self, entry: Entry, upstream: Upstream) -> ProgressHandler | None:
-        """A handler for the progress of one call; None if the client did not ask for progress, so that the upstream
-        sends none."""
+        """A handler for the progress of one call; None if the client wants no progress, so the upstream sends none."""
 
         def handle(progress: float, total: float | None, message: str | None) -> None:
             if self._progress is not None and entry.ended is None:

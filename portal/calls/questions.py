@@ -129,9 +129,7 @@ def _is_secret(name: str, asked: dict[str, Json]) -> bool:
     if is_choice or asked.get("type") == "boolean":
         return False
     words = unicodedata.normalize("NFKC", f"{name} | {asked.get('title')} | {asked.get('format')}")
-    words = "".join(
-        each for each in words if unicodedata.category(each) != "Cf"
-    )  # invisible ones split words
+    words = "".join(each for each in words if unicodedata.category(each) != "Cf")  # invisible ones hide words
     return _SECRET.search(_BETWEEN_WORDS.sub(" ", words)) is not None
 
 

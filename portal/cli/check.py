@@ -35,7 +35,7 @@ WARNED: Final = 3
 NO_SUCH_UPSTREAM: Final = 2
 
 _MAX_SHOWN: Final = 10
-"""Suspicious texts and quarantined tools that are shown; more are counted. The JSON has all of them."""
+"""Suspicious texts and quarantined tools that are shown; more are counted. The JSON lists all."""
 
 _PROBE: Final = "import sys; sys.version.split()[0]"
 
@@ -51,7 +51,7 @@ class ToolRow:
 
     @property
     def is_withheld(self) -> bool:
-        """Whether only its own declaration keeps it from scripts."""
+        """Whether only its own declaration withholds it from scripts."""
         return not self.decision.granted and self.decision.is_shown
 
     @property
@@ -70,7 +70,7 @@ class Findings:
     granted: list[str] = field(default_factory=list)
     upstreams: list[dict[str, Json]] = field(default_factory=list)
     withheld: list[dict[str, str]] = field(default_factory=list)
-    """Tools that only their own declaration keeps from scripts, and what to write to grant each."""
+    """Tools that only their own declaration withholds from scripts, and what to write to grant each."""
     quarantined: list[str] = field(default_factory=list)
     """Tools whose definitions portal.lock does not accept."""
     suspicious: list[str] = field(default_factory=list)
@@ -174,7 +174,7 @@ def _check_upstreams(portal: Portal, names: Sequence[str], findings: Findings) -
 
 
 def _lacking(upstream: Upstream) -> Iterator[str]:
-    """What this shell has for certificates, proxies and package indexes, and the child lacks."""
+    """This shell's variables for certificates, proxies and package indexes that the child lacks."""
     there = upstream.spec.env if isinstance(upstream.spec, StdioUpstream) else os.environ
     shell = [name for name, value in sorted(os.environ.items()) if value and NETWORK_VARIABLE.fullmatch(name)]
     if found := [name for name in shell if name not in there]:

@@ -87,9 +87,7 @@ def decide_call(
         raise refusal
     call = call_to_decide(tables, row, seq)
     run, seq = call.run, call.seq
-    if stands and (
-        arguments is not None or not _may_stand(call, approvers)
-    ):  # later calls would have the script's arguments
+    if stands and (arguments is not None or not _may_stand(call, approvers)):  # later ones have the script's
         message = f"an approval of call {seq} cannot stand for later ones"
         raise RunsError("may_not_stand", message, "Decide about each of them.")
     state: CallRowState = "approved" if is_approved else "denied"

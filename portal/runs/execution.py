@@ -270,8 +270,7 @@ class Execution:
             if answer is None:
                 failure = unwritten(error, "the run was stopped")
                 answer = Answer("error", journal.run_id, error=failure, calls=journal.ledger.rows())
-            # Another portal must not resume a run whose client has its answer, so that run is ended whoever holds it.
-            # A background run is ended only if this portal still holds it.
+            # No portal may resume a run whose client has its answer; one without a client is ended only if held here.
             epoch = journal.epoch or None if journal.head.is_background else None
             await self.runs.end(journal.run_id, answer.status, answer.dump(), epoch)
             return replace(answer, notices=(*answer.notices, _UNWRITTEN))

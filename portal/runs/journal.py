@@ -1,7 +1,6 @@
 """The journal of one run: what it did, written before it can have an effect, so that another process can resume it.
 
-A segment of a run lasts from its start, or from a resumption, until it ends or is suspended ("parked"). The history of
-earlier segments is a `Past`.
+A segment of a run lasts from start or resume until it ends or is suspended ("parked"). A `Past` has earlier segments.
 
 Rule 1: before a call that may not be repeated is sent, one transaction writes that intent, and every event before it. A
 run that makes no such call, and never waits for long, writes nothing.
@@ -237,8 +236,7 @@ class Journal:
                 # Wake-ups that decide nothing must not postpone the suspension, so `park_at` is set outside their loop.
                 computed, park_at = self._cpu_seconds(), time.monotonic() + self.park_seconds
                 while row.state == "waiting" and (left := park_at - time.monotonic()) > 0:
-                    # Registered before the row is read: a decision between the two sets the event. The row is read
-                    # before the first wait, because an event may be delivered before the call is written.
+                    # Register, then read: a decision in between sets the event, and one may precede the call's row.
                     changed = self.runs.register(self.run_id, seq)
                     row = await self._row_now(seq)
                     if row.state == "waiting":
@@ -338,7 +336,7 @@ class Journal:
         await self._quiet()
 
     async def _quiet(self) -> None:
-        # The store's thread does jobs in order: when this empty one is done, so is what was submitted before it.
+        # The store does jobs in order, so an empty one waits for all that were submitted before it.
         while self._is_writing or self._is_next_due:
             with suppress(records.StoreError):
                 await self.store.write(lambda tables: None)

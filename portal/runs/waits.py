@@ -73,8 +73,7 @@ class Waits:
             return self._no_journal(f"{call.function} asks a person, and asking")
         text = json.dumps(needed.arguments, sort_keys=True, separators=(",", ":"))
         digest, arguments_sha256 = digest_now(), hashlib.sha256(text.encode()).hexdigest()
-        # Masked before they are cut: a cut secret would not be recognized.
-        arguments = self.runs.mask.in_value(needed.arguments)
+        arguments = self.runs.mask.in_value(needed.arguments)  # first: a cut secret would not be recognized
         is_long = len(compact(arguments)) > MAX_SHOWN_CHARACTERS
         shown = {
             "upstream": upstream,
@@ -83,8 +82,7 @@ class Waits:
             "arguments_sha256": arguments_sha256,
             "rule": needed.rule,
             "where": needed.where,
-            # No standing approval where a rule looks at each call's arguments, nor for a fetch, whose arguments say
-            # where it goes.
+            # Not where a rule looks at each call's arguments, nor for a fetch, whose arguments say where it goes.
             "may_stand": bool(digest) and not needed.request.tool.conditions,
         }
         row = await self._decided(call.seq, "ask", call.function, shown, digest)

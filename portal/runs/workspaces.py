@@ -1,7 +1,6 @@
 """The sources of the data in a shared workspace, for the flow rules: those of the runs that wrote into it.
 
-Rule 1: they are written before a file is changed, and read after each operation. So a run that sees the change also
-sees its sources.
+Rule 1: they are written before a file is changed, and read after each operation. So who sees a change sees its sources.
 """
 
 import hashlib

@@ -132,9 +132,7 @@ def _take_over(tables: RunTables, store: Path, components: Path) -> None:
             if not is_free:
                 continue
             try:
-                RunTables(
-                    SqliteDatabase(path), tables.key
-                ).close()  # raises unless it has today's format and key
+                RunTables(SqliteDatabase(path), tables.key).close()  # checks its format and key
                 _copy(tables, path)
             except StoreError as error:
                 log.error("runs_not_taken_over", reason=str(error))

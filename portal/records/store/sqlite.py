@@ -118,10 +118,7 @@ class SqliteDatabase:
         path = portals_folder(self.path) / portal
         if not path.exists():
             return False
-        with (
-            suppress(OSError),
-            locked(path, fcntl.LOCK_SH) as is_free,
-        ):  # shared, so two processes may look at once
+        with suppress(OSError), locked(path, fcntl.LOCK_SH) as is_free:  # shared: two may look at once
             if is_free:
                 path.unlink()
                 return False
