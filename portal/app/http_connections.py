@@ -47,7 +47,7 @@ class Connections:
         self._proxies = [ip_network(each) for each in settings.trusted_proxies]
         self.open: dict[HttpConnection, str] = {}
         self._requests: list[str] = []
-        self._told: dict[str, float] = {}
+        self._quiet_until: dict[str, float] = {}
 
     def admit(self, new: "HttpConnection", host: str) -> None:
         """Count a connection. If there are too many, the oldest that waits for its client ends, or else the new one."""
@@ -58,7 +58,7 @@ class Connections:
             crowd = [*self.open] if len(self.open) >= self._total else []
         self.open[new] = host
         if crowd:
-            self._tell("connections_full", address=host, connections=len(crowd))
+            self._log_rarely("connections_full", address=host, connections=len(crowd))
             oldest = next((each for each in crowd if each.waits_for_client), new)
             del self.open[oldest]
             oldest.transport.abort()
@@ -66,7 +66,7 @@ class Connections:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         host = (scope.get("client") or ("",))[0]
         if self._requests.count(host) >= self.settings.connections_per_address:
-            self._tell("requests_full", address=host)
+            self._log_rarely("requests_full", address=host)
             await PlainTextResponse("too many requests at once\n", 429)(scope, receive, send)
             return
         self._requests.append(host)
@@ -78,13 +78,13 @@ class Connections:
     def on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Log that a connection is not accepted. asyncio retries each second, and would log thousands of tracebacks."""
         if any(each in context["message"] for each in ("socket.accept() out of", "_start_serving")):
-            self._tell("connection_not_accepted", error=str(context.get("exception")))
+            self._log_rarely("connection_not_accepted", error=str(context.get("exception")))
         else:
             loop.default_exception_handler(context)
 
-    def _tell(self, event: str, **fields: object) -> None:
-        if (now := time.monotonic()) >= self._told.get(event, now):
-            self._told[event] = now + TOLD_SECONDS
+    def _log_rarely(self, event: str, **fields: object) -> None:
+        if (now := time.monotonic()) >= self._quiet_until.get(event, now):
+            self._quiet_until[event] = now + TOLD_SECONDS
             log.warning(event, **fields)
 
 

@@ -196,7 +196,7 @@ class ManifestKeeper:
         self._is_watched = manifest.portal.server.reload == "watch"
         self._accepted = self._read = manifest.hashes
         self._known: Fingerprint | None = None
-        self._told: Mapping[str, str] = {}  # the files that wait, or are wrong
+        self._reported: Mapping[str, str] = {}  # the files that wait, or are wrong
         self._signalled = anyio.Event()
 
     async def keep(
@@ -250,7 +250,7 @@ class ManifestKeeper:
             return
         if self.waiting and not differ:
             log.info("manifest_change_withdrawn")
-        is_new, self._told = files.hashes != self._told, files.hashes
+        is_new, self._reported = files.hashes != self._reported, files.hashes
         self.waiting[:] = differ
         if differ:
             self.acceptance.hold()  # again, in case the start could not
@@ -268,7 +268,7 @@ class ManifestKeeper:
         if files.hashes != self._accepted:
             keep_accepted(files)
         self.waiting.clear()
-        self._accepted, self._told = files.hashes, {}
+        self._accepted, self._reported = files.hashes, {}
         self._known = None  # compare the files again
 
     def _fingerprint(self) -> Fingerprint:

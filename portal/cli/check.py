@@ -193,8 +193,8 @@ def _tools(portal: Portal, upstream: Upstream) -> list[ToolRow]:
 def _check_manifest(manifest: Manifest, portal: Portal, findings: Findings) -> None:
     if manifest.path is not None and manifest.waiting:
         findings.warnings.append(
-            f"a change of {', '.join(manifest.waiting)} waits, as a portal ran, or was killed, and is not checked: "
-            f"`check --waiting` does, and starts what it names; {reload_hint(manifest.path)}"
+            f"a change of {', '.join(manifest.waiting)} waits, because a portal runs or was killed, and is not "
+            f"checked: `check --waiting` checks it, and starts what it names; {reload_hint(manifest.path)}"
         )
     for path in literal_tokens(manifest.written, ("upstreams",)):
         findings.warnings.append(
@@ -211,7 +211,7 @@ def _check_manifest(manifest: Manifest, portal: Portal, findings: Findings) -> N
 async def _check_sign_in_and_store(manifest: Manifest, findings: Findings) -> None:
     auth, runs = manifest.portal.server.auth, manifest.portal.runs
     if auth is not None and (fault := await Provider(auth).fault()):
-        findings.errors.append(f"{manifest.where('server', 'auth')}: nobody can sign in: {fault}")
+        findings.errors.append(f"{manifest.where('server', 'auth')}: no one can sign in: {fault}")
     if runs.is_shared and runs.key is None:
         where = manifest.where("runs", "store")
         findings.warnings.append(f"{where}: arguments and results lie there in the clear. Set runs.key")

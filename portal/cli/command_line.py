@@ -87,7 +87,7 @@ def _manifest(path: Path | None, options: argparse.Namespace, terminal: Terminal
     files, waiting = (read_files(path, os.environ), ()) if options.takes_all else choose_files(path)
     manifest = replace(parse_manifest(files, os.environ, fetch_secrets), waiting=waiting)
     if waiting:
-        why = f"a change of {', '.join(waiting)} waits, and is not used here: a portal ran, or was killed"
+        why = f"a change of {', '.join(waiting)} waits, because a portal runs or was killed, and is not used"
         terminal.note(f"{why}; {reload_hint(path)}")
     if options.runs == "serve:command":
         note_start(files, waiting)

@@ -126,14 +126,14 @@ def _runs(commands: _Commands) -> None:
     approve.add_argument("--yes", action="store_true", help="do not ask; the audit log says so")
     approve.set_defaults(is_approved=True, reason="")
     deny = action("deny", "deny a call that waits for a person", "decide", seq="which call")
-    deny.add_argument("--reason", metavar="TEXT", default="", help="what the script is told")
+    deny.add_argument("--reason", metavar="TEXT", default="", help="the reason that the script gets")
     deny.set_defaults(is_approved=False, arguments=None, yes=False)
     action("cancel", "end a run")
     replay = action("replay", "repeat a run from its journal step by step, without making a call")
     replay.add_argument("--at", type=int, metavar="SEQ", help="only until this call")
-    fork = action("fork", "start a run that goes on from a point of another one, live")
+    fork = action("fork", "start a run that repeats another one up to a call, and continues live")
     fork.add_argument("--at", type=int, metavar="SEQ", required=True, help="the first call to make again")
-    fork.add_argument("--script", type=Path, metavar="FILE", help="go on with this script")
+    fork.add_argument("--script", type=Path, metavar="FILE", help="continue with this script")
     fork.add_argument("--yes", action="store_true", help="do not ask")
 
 

@@ -152,7 +152,7 @@ async def watch(manifest: Manifest, options: Namespace, terminal: Terminal) -> i
     with ExitStack() as stack:
         if options.run is not None:
             tables, run, _ = stack.enter_context(_named(manifest, options, terminal))
-            _say_if_nobody(tables, run, terminal)
+            _note_if_not_running(tables, run, terminal)
             seen = {tables: 0}
         else:
             stores = stack.enter_context(_stores(manifest, terminal))
@@ -178,7 +178,7 @@ async def watch(manifest: Manifest, options: Namespace, terminal: Terminal) -> i
 async def wait(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Wait until a run has ended, and print its answer. Exits with 1 if it is not ok, TIMED_OUT without an answer."""
     with _named(manifest, options, terminal) as (tables, run, _):
-        _say_if_nobody(tables, run, terminal)
+        _note_if_not_running(tables, run, terminal)
         asked: set[int] = set()
         with anyio.move_on_after(options.timeout):
             while _is_open(tables, run):
@@ -221,8 +221,8 @@ async def decide(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
             )
         state = state if call.state == "waiting" else "revoked for later calls"
         view = {"run_id": run, "seq": call.seq, "function": call.function, "state": state}
-        _tell(view, f"call {call.seq} is {state}", options, terminal)
-        _say_if_nobody(tables, run, terminal)
+        _print_change(view, f"call {call.seq} is {state}", options, terminal)
+        _note_if_not_running(tables, run, terminal)
     return 0
 
 
@@ -230,7 +230,7 @@ async def cancel(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
     """End a run in any state."""
     with _named(manifest, options, terminal) as (tables, run, _), tables.transaction(is_lasting=True):
         decisions.cancel_run(tables, run)
-    _tell({"run_id": run, "state": "cancelled"}, f"run {run} is cancelled", options, terminal)
+    _print_change({"run_id": run, "state": "cancelled"}, f"run {run} is cancelled", options, terminal)
     return 0
 
 
@@ -287,9 +287,9 @@ async def fork(manifest: Manifest, options: Namespace, terminal: Terminal) -> in
             return USAGE_ERROR
         with tables.transaction(is_lasting=True):
             row = decisions.fork_run(tables, run, options.at, code)
-        text = f"{row.id} goes on from there. Its answer: {shell_command(manifest, 'runs', 'wait', row.id)}"
-        _tell(decisions.run_view(row, tables.caller(row.owner)), text, options, terminal)
-        _say_if_nobody(tables, row.id, terminal)
+        text = f"{row.id} continues from there. Its answer: {shell_command(manifest, 'runs', 'wait', row.id)}"
+        _print_change(decisions.run_view(row, tables.caller(row.owner)), text, options, terminal)
+        _note_if_not_running(tables, row.id, terminal)
     return 0
 
 
@@ -349,7 +349,7 @@ def _announce_fork(stored: StoredRun, at: int, terminal: Terminal) -> None:
     kept = Past(
         record, {}, {seq: call for seq, call in past.calls.items() if seq <= record.calls_made}
     ).settled
-    terminal.note(f"Another run will begin like {stored.row.id}, and go on before call {at}:")
+    terminal.note(f"Another run will repeat {stored.row.id} up to call {at}, and continue live from there:")
     for seq, entry in sorted(past.entries.items()):
         word = "its answer is taken from the journal" if seq in kept else "called live, again"
         terminal.note(f"{seq:>4}  {entry.function}: it was {entry.state}; {word}")
@@ -374,7 +374,7 @@ def _index(record: Record, seq: int) -> int:
     return index
 
 
-def _tell(view: dict[str, Json], text: str, options: Namespace, terminal: Terminal) -> None:
+def _print_change(view: dict[str, Json], text: str, options: Namespace, terminal: Terminal) -> None:
     if options.json:
         terminal.json(view)
     else:
@@ -415,9 +415,9 @@ def _is_open(tables: RunTables, run: str) -> bool:
     return row is not None and row.state in OPEN
 
 
-def _say_if_nobody(tables: RunTables, run: str, terminal: Terminal) -> None:
+def _note_if_not_running(tables: RunTables, run: str, terminal: Terminal) -> None:
     if _is_open(tables, run) and not tables.has_replicas():
-        terminal.note("no portal with this manifest is running: the run goes on when one is started")
+        terminal.note("no portal with this manifest is running: the run continues when one is started")
 
 
 def _what(calls: Sequence[CallRow]) -> str:

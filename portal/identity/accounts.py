@@ -92,7 +92,7 @@ class Accounts:
         if self.auth is None or (caller == LOCAL and not is_named):
             return None
         raise UpstreamCallerError(
-            f"upstream {upstream!r} needs to know which person calls, and nobody signed in"
+            f"upstream {upstream!r} needs to know which person calls, and no one signed in"
         )
 
     def logins(self, upstream: str, owner: str) -> "PersonLogins":

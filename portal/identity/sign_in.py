@@ -137,10 +137,10 @@ class SignIn:
         if len(token) > MAX_TOKEN_BYTES or not _TOKEN.fullmatch(token):
             raise _invalid("the token is too long, or has characters that no token has")
         if token.count(".") == 2:
-            return self._keep(key, await self._provider.claims_of_jwt(token))
+            return self._cache(key, await self._provider.claims_of_jwt(token))
         how = self._settings.introspection
         if how is None:
-            raise _invalid("the token is no JWT, and server.auth.introspection is not set")
+            raise _invalid("the token is not a JWT, and server.auth.introspection is not set")
         if key not in self._asked:
             return await self._ask(token, key, how)
         answer = await asyncio.shield(self._asked[key])
@@ -156,7 +156,7 @@ class SignIn:
         answer: Bearer | SignInError = _unavailable()
         try:
             async with self._turns:
-                answer = self._keep(key, await self._provider.introspected(token, how))
+                answer = self._cache(key, await self._provider.introspected(token, how))
             return answer
         except SignInError as error:
             answer = error
@@ -165,7 +165,7 @@ class SignIn:
             del self._asked[key]
             asked.set_result(answer)
 
-    def _keep(self, key: bytes, claims: Mapping[str, Json]) -> Bearer:
+    def _cache(self, key: bytes, claims: Mapping[str, Json]) -> Bearer:
         """Turn verified claims into a Bearer and cache it. Raises SignInError."""
         given, audience = scopes_of(claims), self._settings.audience
         # Entra ID announces a scope as `api://audience/name`, and writes `name` into tokens for this audience.
@@ -274,7 +274,7 @@ class Provider:
         if header.get("alg") not in self._settings.algorithms:
             raise _invalid("the algorithm of the token is not one of server.auth.algorithms")
         if str(header.get("typ", "")).lower() not in _ACCESS_TOKEN_TYPES:
-            raise _invalid("the token is no access token")
+            raise _invalid("the token is not an access token")
         key_id = header.get("kid")
         if not isinstance(key_id, str):
             raise _invalid("the token names no key")
@@ -299,9 +299,9 @@ class Provider:
         url = (await self.metadata()).jwks_uri
         if url is None or not is_safe_for_tokens(url):
             raise self._silent(self._settings.issuer, "the issuer's metadata has no jwks_uri at https://")
-        _, told = await self._ask(url)
+        _, body = await self._ask(url)
         try:
-            found = jwt.PyJWKSet.from_dict(told).keys
+            found = jwt.PyJWKSet.from_dict(body).keys
         except (jwt.PyJWTError, *_NO_CLAIMS):
             found = []
         keys = {key.key_id: key for key in found if key.key_id and key.public_key_use in ("sig", None)}
@@ -320,27 +320,27 @@ class Provider:
         client = Client(
             client_id=how.client_id, client_secret=how.client_secret, auth_method="client_secret_basic"
         )
-        status, told = await self._ask(url, client, form)
-        if "active" not in told:
+        status, body = await self._ask(url, client, form)
+        if "active" not in body:
             # The URL is not paused: a stranger's token may have caused this.
             log.error("introspection_failed", issuer=self._settings.issuer, status=status)
             raise _unavailable(
                 reason=f"{url} says nothing about a token (status {status}); are client_id and client_secret right?"
             )
         now, leeway = time.time(), self._settings.leeway_seconds
-        if told["active"] is not True:
+        if body["active"] is not True:
             raise _invalid("the provider says that the token is not active")
-        expires, begins = _seconds(told.get("exp")), _seconds(told.get("nbf") or 0)
-        if told.get("iss", self._settings.issuer) != self._settings.issuer:
+        expires, begins = _seconds(body.get("exp")), _seconds(body.get("nbf") or 0)
+        if body.get("iss", self._settings.issuer) != self._settings.issuer:
             raise _invalid("the token is of another issuer")
-        if self._settings.audience not in texts_of(told.get("aud")):
+        if self._settings.audience not in texts_of(body.get("aud")):
             raise _invalid("the token is for another audience")
         if expires + leeway < now:
             raise _invalid("the token has expired")
         if begins - leeway > now:
             raise _invalid("the token is not valid yet")
-        _check_kind(told)
-        return told
+        _check_kind(body)
+        return body
 
     async def metadata(self) -> _Metadata:
         """The provider's metadata, read once. Raises SignInError: it is missing, or of another issuer."""
@@ -353,9 +353,9 @@ class Provider:
         self._check_is_asked(issuer)
         reason = "it has no metadata of an issuer"
         for url in build_oauth_authorization_server_metadata_discovery_urls(issuer, issuer):
-            _, told = await self._ask(url)
+            _, body = await self._ask(url)
             try:
-                found = _Metadata.model_validate(told)
+                found = _Metadata.model_validate(body)
             except ValidationError:
                 continue
             # Otherwise one issuer could impersonate another (mix-up attack).
@@ -381,10 +381,10 @@ class Provider:
         except (AnswerError, UpstreamUnavailableError) as error:
             raise self._silent(url, str(error)) from None
         try:
-            told = json.loads(answer.content) if answer.status_code == 200 else None
+            body = json.loads(answer.content) if answer.status_code == 200 else None
         except (ValueError, RecursionError):
-            told = None
-        return answer.status_code, told if isinstance(told, dict) else {}
+            body = None
+        return answer.status_code, body if isinstance(body, dict) else {}
 
     def _check_is_asked(self, url: str) -> None:
         if time.monotonic() < self._silent_until.get(url, 0):
@@ -402,7 +402,7 @@ def _check_kind(claims: Mapping[str, Json]) -> None:
         claims.get("typ") in ("ID", "Refresh", "Logout")
         or {"at_hash", "c_hash", "events", "cnf"} & claims.keys()
     ):
-        raise _invalid("the token is no access token")
+        raise _invalid("the token is not an access token")
 
 
 def _seconds(value: Json) -> float:

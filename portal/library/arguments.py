@@ -278,7 +278,7 @@ def _message(error: SchemaError) -> str:
 
 
 def _alternatives(error: SchemaError) -> str:
-    """What the alternatives accept, in a few words each."""
+    """The values that the alternatives accept, in a few words each."""
     texts = []
     for each in islice(error.context or (), _MOST_LISTED):
         if each.validator == "type":

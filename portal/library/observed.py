@@ -283,7 +283,7 @@ class Observed:
     texts: int = 0
     """Results that were JSON in a declared text, before any other text; at most SURE."""
     data_since: float = inf
-    """When they were SURE, in seconds since 1970. It stays, whatever follows, so that scripts go on working."""
+    """When they became SURE, in seconds since 1970. It stays, whatever follows, so that scripts keep working."""
 
     def merged_with(self, other: "Observed") -> "Observed":
         """Merge both. Returns `self` if `other` adds nothing, and `other` if it is for another definition."""
@@ -481,7 +481,7 @@ def _of_text(seen: Observed, former: Observed | None) -> Observed:
 
 
 def mismatch(function: Function, value: Json) -> str:
-    """Where and how a result differs from its tool's declaration: at most three places, without any value.
+    """Describe how a result differs from its tool's declaration: at most three places, without any value.
 
     "" if it fits. A result that does not fit is passed on: one real result in thirteen does not.
     """

@@ -60,7 +60,7 @@ def pins_of(upstream: ListedUpstream) -> list[Pin]:
 
 
 def accepted_listing(lock: Lock, upstream: str) -> UpstreamListing | None:
-    """What the lock accepts of an upstream, in the form of a listing; None if it accepts nothing."""
+    """The part of an upstream that the lock accepts, in the form of a listing; None if it accepts nothing."""
     pins = [pin for pin in lock.pins.values() if pin.upstream == upstream]
     rows = [{"name": pin.tool, "description": pin.description, **pin.definition} for pin in pins]
     tools = tuple(tool for row in rows if (tool := read_tool(row, lambda text: None)))

@@ -63,8 +63,8 @@ MAX_DIAGNOSTICS = 8
 
 
 _STUCK = (
-    "It was not run anew, and will not be. `calls` says what it did. The operator can see its journal, and start "
-    "another run from a point before."
+    "It was not run again, and will not be. `calls` says what it did. The operator can see its journal, and start "
+    "another run from an earlier point."
 )
 
 
@@ -124,7 +124,7 @@ class Execution:
         )
         ledger = ledger if ledger is not None else Ledger()
         try:
-            answer = await self._piece(piece, ledger, channel)
+            answer = await self._segment(piece, ledger, channel)
             is_parked = answer.status in ("running", "waiting")
             return await self.runs.final_answer(piece.run_id) if is_parked else answer
         finally:
@@ -134,7 +134,7 @@ class Execution:
         self, run_id: str, head: RunHead, past: Past, epoch: int, channel: ClientChannel
     ) -> Answer:
         """Resume a run that was interrupted or suspended, or start one in the background. Returns its answer."""
-        return await self._piece(Piece(run_id, head, past, epoch), Ledger(), channel)
+        return await self._segment(Piece(run_id, head, past, epoch), Ledger(), channel)
 
     async def _earlier(self, run: str, caller: Caller) -> Answer:
         try:
@@ -146,7 +146,7 @@ class Execution:
             message = "the store of runs cannot be read; the portal's log says why"
             return Answer("refused", "", error=RunError("store_failed", message, hint="Try again later."))
 
-    async def _piece(self, piece: Piece, ledger: Ledger, channel: ClientChannel) -> Answer:
+    async def _segment(self, piece: Piece, ledger: Ledger, channel: ClientChannel) -> Answer:
         """Do one segment of a run: from start or resume until it ends or is suspended."""
         ledger.run_id = piece.run_id
         audit = self.audit.run(piece.run_id, piece.head.caller, self.profile)
@@ -346,7 +346,7 @@ class Execution:
                 sandbox, repetition, where, port, broker, unanswered=unanswered, caller=name, grants=grants
             )
         except ReplayInterruptedError as error:
-            message, hint = f"the run could not be taken up: {error}", "`calls` says what it did before."
+            message, hint = f"the run could not be resumed: {error}", "`calls` says what it did before."
             failure = RunError("sandbox_busy", message, hint=hint)
             return Answer("error", journal.run_id, error=failure, calls=broker.ledger.rows())
         except (DivergenceError, RecordError) as error:

@@ -245,9 +245,7 @@ class Journal:
                     await self.park()
         except asyncio.CancelledError:
             if not (self.is_parked or self.scope.cancel_called):  # the script cancelled the wait
-                given_up = CallError(
-                    "cancelled", "the script does not wait for it any more", "Nothing was sent."
-                )
+                given_up = CallError("cancelled", "the script no longer waits for it", "Nothing was sent.")
                 self._note_outcome(self.ledger[seq], Outcome(error=given_up))
             raise
         finally:
@@ -543,7 +541,7 @@ def unwritten(error: records.StoreError, what: str) -> RunError:
     if isinstance(error, records.OwnLimitError):
         return RunError(error.code, f"{what}: {error}", hint=error.hint)
     if isinstance(error, records.DatabaseError) and error.is_in_doubt:
-        what, hint = f"{what}, as far as is known", "Look whether it was done before you try again."
-        return RunError("journal_failed", f"{what}: the store of runs was lost meanwhile", hint=hint)
+        what, hint = f"{what}, as far as is known", "Check whether it was done before you try again."
+        return RunError("journal_failed", f"{what}: the connection to the store of runs was lost", hint=hint)
     hint = "Nothing was done. Until the store can be written, only calls that may be repeated are made."
     return RunError("journal_failed", f"{what}: it cannot be written to the store of runs", hint=hint)

@@ -164,9 +164,9 @@ def load_outcome(text: bytes) -> tuple[CallState, Outcome]:
 
 @dataclass(frozen=True)
 class Piece:
-    """A run from its start, or from where it was left, until it ends or waits in the store.
+    """A segment of a run: from start or resume until it ends or is suspended.
 
-    `epoch` is 0 for a run that a client waits for; otherwise the portal itself goes on with it.
+    `epoch` is 0 if a client waits for the run; otherwise the portal itself started or resumed it.
     """
 
     run_id: str

@@ -358,7 +358,7 @@ class Runs:
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._keep_beating)
-                await self._keep(self.store)
+                await self._dispatch(self.store)
         finally:
             with anyio.CancelScope(shield=True):
                 await self._write_ends()
@@ -403,7 +403,7 @@ class Runs:
             del self._unwritten[run]
             await self.end(run, *ended)
 
-    async def _keep(self, store: RunStore) -> None:
+    async def _dispatch(self, store: RunStore) -> None:
         swept_at = 0.0
         while True:
             news, now, next_at = self.news, store.now(), math.inf

@@ -123,9 +123,7 @@ class Waits:
         if isinstance(row, CallError):
             return row
         if row.state not in ("approved", "denied"):
-            return CallError(
-                "cancelled", f"{function} does not wait for a decision any more", "Nothing was sent."
-            )
+            return CallError("cancelled", f"{function} no longer waits for a decision", "Nothing was sent.")
         decision = json.loads(row.decision or b"{}")
         self.audit.decided(seq, function, row.state, row.decided_by, decision)
         if through := decision.get("through"):

@@ -129,7 +129,7 @@ class RunAudit:
     _refused: int = 0
 
     def began(self, code: str, *, is_resumed: bool = False) -> None:
-        """Record a submitted script, or that its run goes on. The line that ends the run says whether it ran."""
+        """Record a submitted script, or that its run resumes. The line that ends the run says whether it ran."""
         event = "run_resumed" if is_resumed else "run_began"
         script = hashlib.sha256(code.encode("utf-8", "surrogatepass")).hexdigest()
         self.audit.note(event, run=self.run_id, **self._who(), script=script)

@@ -115,7 +115,7 @@ class PostgresDatabase:
                         done = []
                         done.append(work())
                 if not done:
-                    raise DatabaseError(self._told("its mark of this transaction was altered"))
+                    raise DatabaseError(self._unusable("its mark of this transaction was altered"))
                 return done[0]
             except PassingError as error:
                 if time.monotonic() > until or self._closed.wait(_PAUSE_SECONDS):
@@ -202,9 +202,9 @@ class PostgresDatabase:
     def _connection(self) -> "psycopg.Connection[Any]":
         if self._sql is None:
             if self._is_within:
-                raise PassingError(self._told("the connection was lost"))
+                raise PassingError(self._unusable("the connection was lost"))
             if time.monotonic() < self._silent_until:
-                raise PassingError(self._told("it does not answer"))
+                raise PassingError(self._unusable("it does not answer"))
             self._connect()
             assert self._sql is not None
         return self._sql
@@ -258,7 +258,7 @@ class PostgresDatabase:
         try:
             yield
         except (errors.DeadlockDetected, errors.SerializationFailure, errors.LockNotAvailable) as error:
-            raise PassingError(self._told(_reason(error))) from None
+            raise PassingError(self._unusable(_reason(error))) from None
         except (
             self._psycopg.OperationalError,
             self._psycopg.InterfaceError,
@@ -268,11 +268,11 @@ class PostgresDatabase:
             if self._sql is not None:
                 self._sql.close()
                 self._sql = None
-            raise PassingError(self._told(_reason(error))) from None
+            raise PassingError(self._unusable(_reason(error))) from None
         except self._psycopg.Error as error:
-            raise DatabaseError(self._told(_reason(error)), spoils_all=False) from None
+            raise DatabaseError(self._unusable(_reason(error)), spoils_all=False) from None
 
-    def _told(self, reason: str) -> str:
+    def _unusable(self, reason: str) -> str:
         return (
             f"the store of runs in Postgres {self.name} cannot be used: {reason}. "
             "Is it running, and may this user write there? The address is that of runs.store"

@@ -188,7 +188,7 @@ def client_context(meta: Mapping[str, Json] | None) -> Context:
 
 
 def current_trace() -> str:
-    """The `traceparent` of the current span; "" if there is none."""
+    """The `traceparent` of the current span; "" without a span."""
     carrier: dict[str, str] = {}
     _TRACE_CONTEXT.inject(carrier)
     return carrier.get("traceparent", "")
