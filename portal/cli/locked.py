@@ -1,4 +1,4 @@
-"""The tools of upstreams as portal.lock accepts them, for commands that read only, without starting upstreams."""
+"""The tools of upstreams as portal.lock accepts them. Commands that only read start nothing, and import no SDK."""
 
 import os
 from argparse import Namespace

@@ -77,7 +77,7 @@ async def _report(path: Path, hashes: Mapping[str, str], terminal: Terminal) -> 
     """Wait for the running portals, and print a line for each."""
     contents = {*hashes.values()}  # hashes only, because the files have other names by a link
     with anyio.move_on_after(ANSWER_SECONDS):
-        while any({*each.hashes.values()} != contents for each in portals_of(path)):  # noqa: ASYNC110  # a file cannot be awaited
+        while any({*each.hashes.values()} != contents for each in portals_of(path)):  # noqa: ASYNC110  # files send no events
             await anyio.sleep(_POLL_SECONDS)
     status, portals = 0, portals_of(path)
     for each in portals:

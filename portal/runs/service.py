@@ -376,7 +376,7 @@ class Runs:
             await self._beat(partial(RunTables.renew, run=run, epoch=epoch))
 
     async def _beat(self, beat: Callable[..., None]) -> None:
-        # The lease counts from before the write: others may see its time before this process has the acknowledgement.
+        # Taken before the write, so that this portal counts its lease as over before others do.
         began = time.clock_gettime(_CLOCK)
         await self.store_or_error().write(partial(beat, url=self.replica_url))
         self._beaten = began

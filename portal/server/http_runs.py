@@ -136,7 +136,7 @@ class RunRoutes:
         return await _json(answer.structured, 202 if answer.status in OPEN else 200, Location=f"/runs/{run}")
 
     async def listed(self, request: Request) -> Response:
-        """The caller's runs; with `?waiting=true` those that wait for a person, for an approver those of the tenant."""
+        """The caller's runs. `?waiting=true` lists those that wait for a person; for an approver, the tenant's too."""
         query, (_, owner) = Query.of(request), _named(request)
         oversees = query.waiting and self.runs.approvers.oversee(owner, _decider(request))
         tenant = tenant_of(owner) if oversees else None

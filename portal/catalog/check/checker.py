@@ -297,7 +297,7 @@ _NO_ATTRIBUTE: Final = re.compile(r"^Object of type `(?:list\[)?(\w+)\]?` has no
 _COROUTINE: Final = re.compile(r"^(?:Cannot subscript object|Object) of type `CoroutineType\[")
 _COROUTINE_USED: Final = re.compile(r"(\w+)(\([^()]*\))?(?:\[[^\[\]]*\]|\.\w+)?")
 _METHODS: Final = frozenset(name for kind in (dict, list, str, int, float) for name in dir(kind))
-"""Methods of JSON values. A result may have another type than its tool declares, so these are not reported."""
+"""Methods of JSON values. A result may have another type than its tool declares, so calls of these are not reported."""
 _KEYWORD: Final = re.compile(r"(\w+)\s*=")
 _ASSIGNED: Final = re.compile(r"\s*\]\s*[-+*/|&]?=(?!=)")
 _TYPED_DICT: Final = re.compile(r"^(?:class (\w+)\(\w+.*\):|(\w+) = \w+\(\"\w+\", \{)$", re.MULTILINE)

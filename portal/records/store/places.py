@@ -37,7 +37,7 @@ def place_of(manifest: Manifest) -> Place:
     settings = manifest.portal.runs
     if settings.store is not None:
         return settings.store if settings.is_shared else manifest.folder / settings.store
-    path = os.path.realpath(manifest.path or manifest.folder)  # resolves a link, too
+    path = os.path.realpath(manifest.path or manifest.folder)  # also if the file itself is a link
     name = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
     return state_folder(os.environ) / "runs" / name / "runs.sqlite"
 
@@ -132,7 +132,7 @@ def _take_over(tables: RunTables, store: Path, components: Path) -> None:
             if not is_free:
                 continue
             try:
-                RunTables(SqliteDatabase(path), tables.key).close()  # checks its format and key
+                RunTables(SqliteDatabase(path), tables.key).close()  # migrates it, and checks its key
                 _copy(tables, path)
             except StoreError as error:
                 log.error("runs_not_taken_over", reason=str(error))
