@@ -52,7 +52,7 @@ _STEP_CHARACTERS = 200
 
 @contextmanager
 def _stores(manifest: Manifest, terminal: Terminal, run: str = "") -> Iterator[dict[RunTables, Place]]:
-    """The store of the manifest; without one, or if no run there begins with `run`, those in this user's state folder.
+    """The manifest's store; without one, or if no run there begins with `run`, also those in this user's state folder.
 
     Raises StoreError: the manifest's store cannot be read.
     """
