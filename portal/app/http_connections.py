@@ -1,6 +1,6 @@
 """Limits the number of HTTP connections, and how long they wait for their clients.
 
-Rule 1: a client has a deadline for each of its parts: the head of a request, and its body.
+Rule 1: a client has a deadline for everything that it has to send: the head of a request, and its body.
 Rule 2: a new connection replaces one that waits for its client. So a client that sends its request at once is answered,
 even while strangers hold all other connections.
 """
@@ -152,7 +152,7 @@ class HttpConnection(H11Protocol):
         self._watch()
 
     def _watch(self) -> None:
-        """Set the deadline of the client's current part. Receiving some of it does not move the deadline."""
+        """Set the deadline for what the client has to send now. Receiving a part of it does not move the deadline."""
         their, head_seconds = self.conn.their_state, self._connections.settings.head_seconds
         # `max_size` is an attribute of asyncio's own transports.
         self.transport.max_size = BODY_BYTES if their is h11.SEND_BODY else HEAD_BYTES  # type: ignore[attr-defined]
