@@ -7,7 +7,7 @@ from contextlib import suppress
 
 
 def main() -> None:
-    """Exit 0, or non-zero after one readable error on stderr."""
+    """Run the command. Exits with 0, or with another status after one readable error on stderr."""
     _stand_in_for_closed_streams()
     try:
         # The first process of a container ignores SIGTERM until it has a handler.
@@ -23,7 +23,7 @@ def main() -> None:
         status = run_command(options)
     except KeyboardInterrupt:
         status = 130
-    except SystemExit as ended:  # also argparse raises it, for --help and invalid arguments
+    except SystemExit as ended:  # argparse raises it too, for --help and invalid arguments
         status = int(ended.code or 0)
     status = _flushed(status)
     with suppress(OSError, ValueError):
@@ -51,7 +51,7 @@ def _stand_in_for_closed_streams() -> None:
     for name in ("stdin", "stdout", "stderr"):
         if getattr(sys, name) is None:
             file = os.open(os.devnull, os.O_RDWR)  # it gets the lowest free descriptor: the stream's
-            setattr(sys, name, open(file, "r" if name == "stdin" else "w"))  # noqa: SIM115  # to the end
+            setattr(sys, name, open(file, "r" if name == "stdin" else "w"))  # noqa: SIM115  # stays open
 
 
 if __name__ == "__main__":

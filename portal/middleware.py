@@ -34,7 +34,7 @@ class BrokerCall:
     """One call of a script, before it is authorized. Its function may not exist or not be granted.
 
     `upstream` and `tool` are None for `portal.fetch`, resources, prompts, and functions that scripts do not see.
-    Middleware may replace `arguments` and nothing else. Their names are those that the script wrote.
+    Middleware may replace `arguments` and nothing else. Argument names are as the script wrote them.
     """
 
     run_id: str
@@ -45,14 +45,14 @@ class BrokerCall:
     upstream: str | None
     tool: str | None
     annotations: Mapping[str, Json]
-    """What the tool declares about itself, like `destructiveHint`; empty without a tool. Nobody verifies it."""
+    """What the tool declares about itself, like `destructiveHint`; empty without a tool. It is unverified."""
     arguments: dict[str, Json]
     profile: str | None
     tenant: str | None
 
 
 Next: TypeAlias = Callable[[BrokerCall], Awaitable[Outcome]]
-"""Passes the call on. It works once, while the middleware runs, and returns errors of the call as an outcome."""
+"""Passes the call on. May be called once, while the middleware runs; errors of the call come back as an outcome."""
 
 Middleware: TypeAlias = Callable[[BrokerCall, Next], Awaitable[Outcome]]
 """`async def name(call, next)`. Its outcome is what the script gets: a JSON value, or a `CallError`."""
@@ -67,10 +67,10 @@ def load_middleware(
 ) -> tuple[Middleware, ...]:
     """Import each `package.module:name`. Modules in `folder`, beside the manifest, are found after installed ones.
 
-    Of those that `names` name only the source in `modules` is run, by its path in `folder`, whatever lies there now.
-    `folder` is on the import path only meanwhile. So a module there has to import its neighbours at its top.
+    For modules in `folder` that `names` name, only the source in `modules` runs, by path, whatever the file holds now.
+    `folder` is on the import path only during this call. So a module there has to import its neighbours at its top.
 
-    Raises PortalError: a value cannot be used. The message names it and says what to do.
+    Raises PortalError: a value cannot be used. The message names it and says how to fix it.
     """
     with _importable(names, folder, modules):
         return tuple(map(_load, names))
@@ -93,7 +93,7 @@ def _importable(names: Sequence[str], folder: Path, modules: Mapping[str, bytes]
 
 
 def _is_installed(module: str) -> bool:
-    """Whether Python finds it, or its outermost package. One without __init__.py is imported, and so stays itself."""
+    """Whether Python finds the module or its outermost package. Importing a namespace package fixes its path."""
     top = find_spec(module.partition(".")[0])
     with suppress(ModuleNotFoundError):
         return top is not None and (top.origin is not None or find_spec(module) is not None)
@@ -144,7 +144,7 @@ def _load(written: str) -> Middleware:
         hint = f"Define it there: async def {name}(call, next)."
         raise _unusable(written, f"the module {module_name} has no {name}", hint)
     if not any(map(inspect.iscoroutinefunction, (loaded, type(loaded).__call__))):
-        raise _unusable(written, f"{name} is no async function", f"Write async def {name}(call, next).")
+        raise _unusable(written, f"{name} is not an async function", f"Write async def {name}(call, next).")
     middleware: Middleware = loaded
     return middleware
 
@@ -155,7 +155,7 @@ def _unusable(written: str, why: str, hint: str) -> PortalError:
 
 @dataclass(eq=False)
 class Chain:
-    """All middleware around one call, outermost first. `send` gets a copy of the call that nobody can change."""
+    """All middleware around one call, outermost first. `send` gets a copy of the call that middleware cannot change."""
 
     middleware: Sequence[Middleware]
     call: BrokerCall
@@ -163,7 +163,7 @@ class Chain:
     _failure: Exception | None = None
 
     async def run(self) -> Outcome:
-        """The outcome of the outermost middleware, also as text.
+        """Return the outcome of the outermost middleware, with its value also as text.
 
         If middleware raises, the call fails with `middleware_error`. An exception of `send` is raised, even if
         middleware caught it.
@@ -212,7 +212,7 @@ class Chain:
             self._failure = error
             raise
         value = outcome.value if outcome.text is None else parse(outcome.text)
-        # Middleware that masks values knows no other copies, so scripts get none: only the value, as its text.
+        # Middleware that masks values cannot mask other copies of them, so scripts get only the value, as its text.
         content: list[Json] = [{"type": "text", "text": None}]
         return Outcome(value=value, error=outcome.error, content=None if outcome.error else content)
 
@@ -225,5 +225,5 @@ def _checked(outcome: Outcome) -> Outcome:
     ):
         return outcome
     raise MiddlewareError(
-        "middleware returned no Outcome, or one with an error that is no CallError of strings"
+        "middleware returned no Outcome, or one with an error that is not a CallError of strings"
     )

@@ -1,8 +1,8 @@
 """The files of a manifest that a person accepted: copies in the state folder, on which portals and commands run.
 
-A script that may write the manifest's folder must not decide what scripts may do. So what changes while a portal runs
-waits until a person accepts it, also after a restart: desktop clients restart the portal without a person. It waits
-until a portal has ended in order: whoever can kill it, or keep it busy, wins no time.
+A script that may write the manifest's folder must not decide what scripts may do. So a change that is made while a
+portal runs waits until a person accepts it, even after a restart: desktop clients restart the portal without a person.
+The hold ends only when a portal ends in order, so an attacker gains nothing by killing it, or by keeping it busy.
 """
 
 import hashlib
@@ -27,10 +27,10 @@ log = structlog.get_logger()
 
 
 class Acceptance:
-    """What was accepted of the manifest at a path.
+    """The record of the accepted files of the manifest at a path.
 
-    It is found by that path as it is written, because a link may lead elsewhere tomorrow, and by where the path leads,
-    because somebody else may take another one there. All share one record, with the names of whoever accepted.
+    It is found by the path as written, because a link may lead elsewhere tomorrow, and by where the path leads, because
+    others may get there by another path. All these paths share one record, which has the names of those who accepted.
     """
 
     def __init__(self, path: Path) -> None:
@@ -59,7 +59,7 @@ class Acceptance:
         return None
 
     def accept(self, files: ManifestFiles) -> None:
-        """Keep exactly these files as the accepted ones. Raises OSError."""
+        """Record exactly these files as accepted. Raises OSError."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         for name in self._names:
             with suppress(FileExistsError):
@@ -69,12 +69,12 @@ class Acceptance:
             if not copy.exists():
                 write_whole(copy, content)
         write_whole(self._record, json.dumps(files.hashes).encode())
-        if not portals_of(self.path):  # they may use their component for long
+        if not portals_of(self.path):  # running portals may use their component for long
             for path in {*self.folder.iterdir()} - {*copies, self._record, self.folder / "held"}:
                 path.unlink(missing_ok=True)
 
     def with_copies(self, manifest: Manifest) -> Manifest:
-        """The same with the copy of its component, if that is kept: nobody changes it."""
+        """The manifest with the accepted copy of its component, if there is one: no one else changes that."""
         server = manifest.portal.server
         name = server.component or ""
         copy = self.folder / manifest.hashes.get(name, "")
@@ -84,59 +84,59 @@ class Acceptance:
 
     @property
     def _holds(self) -> set[Path]:
-        """A file in each record: a link that leads elsewhere now may have found two of them."""
+        """The hold files of all records: if a link now leads elsewhere, there may be two."""
         return {name.resolve() / "held" for name in self._names if name.exists()}
 
     @property
     def is_held(self) -> bool:
-        """Whether a portal has not ended in order since, or something waited when it did: then changes wait."""
+        """Whether changes wait: a portal did not end in order, or a change waited when it did."""
         return any(each.exists() for each in self._holds)
 
     def hold(self) -> None:
-        """Let changes wait from now on."""
+        """Make changes wait from now on."""
         with suppress(OSError):
             for each in self._holds:
                 each.touch(0o600)
 
     def release(self) -> None:
-        """Let what changes from now on apply, if nothing waits and no portal runs. To be killed releases nothing."""
+        """Let later changes apply at once, if nothing waits and no portal runs. A killed portal does not get here."""
         with suppress(OSError, ManifestError):
             if not portals_of(self.path) and self.hashes() == read_files(self.path, os.environ).hashes:
                 for each in self._holds:
                     each.unlink(missing_ok=True)
-                if portals_of(self.path):  # it has started meanwhile
+                if portals_of(self.path):  # one has started in between
                     self.hold()
 
 
 @contextmanager
 def running(manifest: Manifest, host: str, port: int) -> Iterator[Callable[[Mapping[str, str]], None]]:
-    """Announce a portal, and let changes of its files wait until the context is left. Yields as `announced`."""
+    """Announce a portal, and make changes of its files wait until the context is left. Yields like `announced`."""
     path = os.path.abspath(manifest.path) if manifest.path else ""
     acceptance = Acceptance(Path(path))  # without a manifest nothing is accepted, held or released
     try:
         with announced(RunningPortal(os.getpid(), path, host, port, manifest.hashes)) as announce:
-            acceptance.hold()  # once it is announced: another one may be releasing
+            acceptance.hold()  # after it is announced, because another portal may be releasing
             yield announce
     finally:
         acceptance.release()
 
 
 def portals_of(path: Path) -> list[RunningPortal]:
-    """The running portals of a manifest, by whichever path they were started."""
+    """The running portals of a manifest, whichever path they were started with."""
     ways = {*_ways(path)}
     return [each for each in running_portals() if each.manifest and ways & {*_ways(Path(each.manifest))}]
 
 
 def _ways(path: Path) -> tuple[str, ...]:
-    """The path, also by where its folder is, and by where it leads itself."""
+    """The path as written, with its folder resolved, and fully resolved."""
     folder, name = os.path.split(os.path.abspath(path))
     return os.path.join(folder, name), os.path.join(os.path.realpath(folder), name), os.path.realpath(path)
 
 
 def choose_files(path: Path) -> tuple[ManifestFiles, tuple[str, ...]]:
-    """The files to run on, as they are or as they were accepted, and the names of those whose change waits."""
+    """The files to run on, current or accepted, and the names of those with changes that wait."""
     acceptance = Acceptance(path)
-    waits = acceptance.is_held or portals_of(path)  # before the files are read: a portal may end meanwhile
+    waits = acceptance.is_held or portals_of(path)  # before the files are read: a portal may end in between
     accepted, current = acceptance.files(), read_files(path, os.environ)
     if accepted is None or not (differ := differing(accepted.hashes, current.hashes)):
         return current, ()
@@ -149,7 +149,7 @@ def _is_watched(files: ManifestFiles) -> bool:
 
 
 def note_start(files: ManifestFiles, waiting: tuple[str, ...]) -> None:
-    """Accept what a portal starts on, unless others wait."""
+    """Accept the files that a portal starts on, unless changes wait."""
     if not waiting:
         if files.hashes != (accepted := Acceptance(files.path).hashes()):
             why = "first" if accepted is None else "changed"
@@ -158,7 +158,7 @@ def note_start(files: ManifestFiles, waiting: tuple[str, ...]) -> None:
 
 
 def keep_accepted(files: ManifestFiles) -> None:
-    """Accept, or log why that cannot be remembered."""
+    """Accept files, or log why that cannot be recorded."""
     try:
         Acceptance(files.path).accept(files)
     except OSError as error:
@@ -166,5 +166,5 @@ def keep_accepted(files: ManifestFiles) -> None:
 
 
 def reload_hint(path: Path) -> str:
-    """What the operator does about a change that waits."""
+    """The hint that tells an operator how to accept a change that waits."""
     return f"show and accept it: mcp-code-portal reload --config {shlex.quote(os.path.abspath(path))}"

@@ -69,7 +69,7 @@ class LazySandbox:
         self._open_one = open_one
         self._opened = anyio.Event()
         self.current: Sandbox | None = None
-        """The sandbox, once it is open."""
+        """The sandbox, when it is open."""
 
     async def hold(self) -> None:
         """Open the sandbox and keep it open until cancelled. Raises SandboxError: it cannot run on this machine."""
@@ -100,10 +100,10 @@ async def open_portal(
     """Start upstreams, sandbox and checker concurrently, without waiting for them.
 
     `progress` is called with a line when something takes seconds. Without `runs_scripts` there is no sandbox and no
-    store of runs. With `runs` "own" the portal goes on only with runs that it began itself; with "none" it has no
-    store. `profile` applies to all callers except those bound to a profile in `bound`. `await_upstreams` waits for the
-    upstreams of a script; by default at most `server.start_seconds`. `sandbox` is one that is open already: the portal
-    uses it instead of one of its own, and leaves it open.
+    store of runs. With `runs` "own" the portal resumes only runs that it began itself; with "none" it has no store.
+    `profile` applies to all callers except those bound to a profile in `bound`. `await_upstreams` waits for the
+    upstreams of a script; by default at most `server.start_seconds`. `sandbox` is an open sandbox that the portal uses
+    instead of its own, and leaves open.
 
     Raises:
         AuditError: The audit log cannot be written to.
@@ -135,11 +135,11 @@ async def open_portal(
         workspace = await _open_workspace(stack, manifest, place, kept)
         changes = ListChanges()
         connections = await stack.enter_async_context(anyio.create_task_group())
-        stack.callback(connections.cancel_scope.cancel)  # at once, and no child process is left
+        stack.callback(connections.cancel_scope.cancel)  # ends them at once, and leaves no child process
         fleet = Fleet(
             connections,
             manifest.folder,
-            lambda upstream: views.note_change(),  # there is none yet
+            lambda upstream: views.note_change(),  # views are created below
             changes.note,
             listings=state_folder(os.environ) / "listings",
             logins=partial(PersonLogins, kept) if kept else None,
@@ -223,7 +223,7 @@ async def _open_telemetry(stack: AsyncExitStack, manifest: Manifest, mask: Redac
     if settings is None:
         return NO_TELEMETRY
     try:
-        # Half a second of imports, only for those who want them.
+        # Half a second of imports, only if telemetry is configured.
         await anyio.to_thread.run_sync(import_module, "portal.records.telemetry.export")
         from portal.records.telemetry.export import Exported
 
@@ -235,14 +235,14 @@ async def _open_telemetry(stack: AsyncExitStack, manifest: Manifest, mask: Redac
 
 
 async def _open_store(stack: AsyncExitStack, manifest: Manifest, place: places.Place) -> RunStore | None:
-    """The store of runs; None if the default one cannot be used.
+    """The store of runs; None if the default store cannot be used.
 
-    Raises StoreError: the manifest names one, which cannot be used.
+    Raises StoreError: the manifest names a store, which cannot be used.
     """
     try:
         store = await _opened_store(stack, manifest, place)
     except StoreError as error:
-        # A default store that cannot be created, as in a container without a writable home, is no reason not to serve.
+        # Serve without the default store if it cannot be created, as in a container without a writable home.
         if manifest.portal.runs.store or not isinstance(error.__cause__, OSError):
             raise
         log.warning("runs_not_durable", reason=str(error))
@@ -261,7 +261,7 @@ async def _opened_store(stack: AsyncExitStack, manifest: Manifest, place: places
 async def _open_workspace(
     stack: AsyncExitStack, manifest: Manifest, place: places.Place, kept: RunStore | None
 ) -> SharedWorkspace | None:
-    """The folder that scripts write and share; None if there is none. Raises StoreError."""
+    """The folder that scripts write and share; None if the manifest grants none. Raises StoreError."""
     grant, store = manifest.portal.capabilities.files, kept
     if grant is None or grant.mode == "read" or grant.share in ("session", "run"):
         return None

@@ -1,4 +1,4 @@
-"""Who may use the portal over HTTP: hosts, origins, tokens and people who signed in."""
+"""Decides who may use the portal over HTTP: by host, origin, token and sign-in."""
 
 import hmac
 import ipaddress
@@ -44,15 +44,15 @@ def is_loopback(host: str) -> bool:
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 OPEN_PATHS: Final = ("/healthz", "/readyz")
-"""Served without a token, because container health checks have none. Names are shown only with a token."""
+"""Served without a token, because container health checks send none. Names are shown only with a token."""
 
 _METADATA: Final = "/.well-known/oauth-protected-resource"
 OPEN_BEGINNINGS: Final = ("/hooks/", "/.well-known/", "/mcp/.well-known/", "/oauth/sign-in/")
-"""Paths that begin so need no token: a hook has its secret in the path, and a client reads there where to sign in, or
-404, which some need to look elsewhere. A browser has none, and a sign-in asks the identity provider who it is."""
+"""Paths with these prefixes need no token. A hook has its secret in the path. Metadata tells a client where to sign in,
+or 404, which some clients need before they look elsewhere. A browser signs in at the identity provider instead."""
 
 METRICS_PATH: Final = "/metrics"
-"""Guarded by its own route: no tenant's token opens it, because its numbers are those of all tenants."""
+"""Guarded by its own route: a tenant's token does not open it, because its metrics cover all tenants."""
 
 
 class HttpAccess:
@@ -70,7 +70,7 @@ class HttpAccess:
         self.replace(portal, claims)
 
     def replace(self, portal: PortalManifest, claims: Collection[str]) -> None:
-        """Decide by this from now on. Checked tokens stay checked unless tenants or claims change."""
+        """Switch to the rules of a reloaded manifest. Verified tokens stay cached unless tenants or claims change."""
         former, self._people = self._people, (portal.tenants, {*claims})
         if former != self._people:
             self._sign_in = SignIn(self._auth, portal.tenants, claims) if self._auth else None
@@ -82,7 +82,7 @@ class HttpAccess:
         local = (f"http://{name}" for name in LOOPBACK_NAMES)
         listed = {each.lower() for each in settings.allowed_origins}
         self._origins = {*local, *listed}
-        # Any page that is open on this machine could use a portal without a token.
+        # Without a token, any page that is open on this machine could use the portal, so only listed origins may.
         self._pages = self._origins if self.needs_token else listed
         self._bearers: dict[bytes, Bearer | None] = {}
         if settings.token:
@@ -94,9 +94,9 @@ class HttpAccess:
             self._bearers[token] = replace(bearer, entry=f"token:{each.name}" if each.name else "")
 
     async def caller(self, headers: Headers) -> Bearer | None:
-        """Whose token the request has. None: `server.token`, or nobody needs one. Raises SignInError: it is refused."""
+        """Identify the caller. None for the shared `server.token`, or when no token is required. Raises SignInError."""
         token = _token(headers)
-        # Each is compared, so that the time says nothing.
+        # All are compared, so that the time reveals nothing.
         found = [own for known, own in self._bearers.items() if hmac.compare_digest(token.encode(), known)]
         if found:
             return found[0]
@@ -124,9 +124,9 @@ class HttpAccess:
         return _matches(origin, self._pages)
 
     def metrics_refusal(self, headers: Headers) -> Response | None:
-        """401 without the token for numbers, which is `telemetry.metrics_token`, else `server.token`.
+        """401 without the metrics token, which is `telemetry.metrics_token`, else `server.token`.
 
-        With that token any Host is allowed: a scraper uses addresses, and a web page that guesses one has no token.
+        With that token any Host is allowed: a scraper uses addresses, and a web page that guesses one lacks the token.
         """
         if self._metrics_token is None:
             if self.needs_token:
@@ -156,10 +156,10 @@ class HttpAccess:
 
 
 def sign_in_routes(auth: AuthSettings | None) -> list[Route]:
-    """The protected resource metadata, which names the identity provider. Source: RFC 9728."""
+    """Serve the protected resource metadata, which names the identity provider. Source: RFC 9728."""
     if auth is None:
         return []
-    # From texts: a URL object would add a slash to an issuer without a path, and clients compare it exactly.
+    # Built from texts: a URL object would add a slash to an issuer without a path, and clients compare it exactly.
     told = {
         "resource": auth.resource,
         "authorization_servers": [auth.issuer],
@@ -168,7 +168,7 @@ def sign_in_routes(auth: AuthSettings | None) -> list[Route]:
     if auth.scopes:
         told["scopes_supported"] = [*auth.scopes]
     handler = ProtectedResourceMetadataHandler(ProtectedResourceMetadata.model_validate(told))
-    # Below any path: that of the resource may have escapes, and clients also look without one.
+    # At any path below: the resource's path may have escapes, and clients also look without it.
     path, methods = f"{_METADATA}{{resource:path}}", ["GET", "OPTIONS"]
     return [Route(path, cors_middleware(handler.handle, methods), methods=methods)]
 
@@ -192,7 +192,7 @@ class HttpAccessMiddleware:
                 return
             scope, bearer = admitted, admitted.get(BEARER)
             is_listening = Headers(scope=scope).get("mcp-method") == "subscriptions/listen"
-            # Streams end with the token, so that nobody listens on. Scripts that run may end.
+            # Streams end when the token expires, so that no one keeps listening. Running scripts may finish.
             if bearer is not None and (scope["method"] == "GET" or is_listening):
                 ends = bearer.ends
         with anyio.move_on_after(ends - time.time()) as open_stream:
@@ -217,8 +217,8 @@ class HttpAccessMiddleware:
             return self.access.challenge(error)
         if bearer is None:
             return {**scope, BEARER: None} if self.access.needs_token else scope
-        # The SDK ties MCP sessions of older clients to "user". It does not need the token itself.
-        # In them a person's other token may answer, so one that may decide has sessions of its own.
+        # The SDK ties MCP sessions of older clients to "user". It does not need the token itself. Any token of the same
+        # user may answer in a session, so a token that may decide gets its own sessions.
         scope = {**scope, BEARER: bearer}
         may_decide = self.approvers().include(decider_of_request(Request(scope), ""))
         whose = f"{bearer.run_owner} {may_decide}"
@@ -226,7 +226,7 @@ class HttpAccessMiddleware:
 
 
 class BrowserAccessMiddleware(CORSMiddleware):
-    """CORS for `/mcp`, outside HttpAccessMiddleware: a preflight has no token, and pages have to read refusals, too."""
+    """CORS for `/mcp`, outside HttpAccessMiddleware: a preflight has no token, and pages have to read refusals."""
 
     def __init__(self, app: ASGIApp, access: HttpAccess) -> None:
         told = ("Mcp-Session-Id", "WWW-Authenticate", "Retry-After")
@@ -248,7 +248,7 @@ class BrowserAccessMiddleware(CORSMiddleware):
 
 def _token(headers: Headers) -> str:
     """The bearer token of a request; "" without one."""
-    # Of two, a proxy in front may have looked at the other one.
+    # Of two headers neither counts: a proxy in front may have checked the other one.
     values = headers.getlist("authorization")
     scheme, _, given = (values[0] if len(values) == 1 else "").partition(" ")
     return given.strip() if scheme.lower() == "bearer" else ""

@@ -1,8 +1,8 @@
-"""Connections of HTTP clients: how many there are, and when they end.
+"""Limits the number of HTTP connections, and how long they wait for their clients.
 
-Rule 1: what a client has to do has an end: the head of a request, and its body.
-Rule 2: a new connection is worth more than one that waits for its client. Whoever sends a request at once is answered,
-also while strangers hold all others.
+Rule 1: a client has a deadline for everything that it has to send: the head of a request, and its body.
+Rule 2: a new connection replaces one that waits for its client. So a client that sends its request at once is answered,
+even while strangers hold all other connections.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from manifests.portal_manifest import ServerSettings
 
 BODY_FACTOR: Final = 6
-"""A body may take so many times `head_seconds`."""
+"""A body may take `head_seconds` times this."""
 
 FREE_PIECES, PIECE_BYTES = 1024, 256
-"""The chunks or TCP segments that a body may have, and one more for so many bytes. Each costs 5 µs."""
+"""The chunks or TCP segments that a body may have, plus one per PIECE_BYTES of it. Each costs 5 µs."""
 
 HEAD_BYTES, BODY_BYTES = 16 << 10, 256 << 10
-"""As much of them is read at once. h11 refuses an unfinished head of more than that: one has at most twice as much."""
+"""Bytes that are read at once. h11 refuses an unfinished head of more than that, so one has at most twice as much."""
 
 TOLD_SECONDS: Final = 60.0
 
@@ -34,9 +34,9 @@ log = structlog.get_logger()
 
 
 class Connections:
-    """Limits connections, in total and by address. It is the application, with as many requests at once by address.
+    """Limits connections, in total and per address. As an ASGI application, it limits concurrent requests the same way.
 
-    A direct client never has more requests than connections. A trusted proxy has any number, for whom it forwards.
+    A direct client cannot have more requests than connections. Behind a trusted proxy, the forwarded addresses count.
     """
 
     def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
@@ -47,18 +47,18 @@ class Connections:
         self._proxies = [ip_network(each) for each in settings.trusted_proxies]
         self.open: dict[HttpConnection, str] = {}
         self._requests: list[str] = []
-        self._told: dict[str, float] = {}
+        self._quiet_until: dict[str, float] = {}
 
     def admit(self, new: "HttpConnection", host: str) -> None:
         """Count a connection. If there are too many, the oldest that waits for its client ends, or else the new one."""
         crowd = [each for each, of in self.open.items() if of == host]
-        # uvicorn knows no address of a client that has left already.
+        # uvicorn does not know the address of a client that has already left.
         is_proxy = host != "" and any(ip_address(host) in each for each in self._proxies)
         if is_proxy or len(crowd) < self.settings.connections_per_address:
             crowd = [*self.open] if len(self.open) >= self._total else []
         self.open[new] = host
         if crowd:
-            self._tell("connections_full", address=host, connections=len(crowd))
+            self._log_rarely("connections_full", address=host, connections=len(crowd))
             oldest = next((each for each in crowd if each.waits_for_client), new)
             del self.open[oldest]
             oldest.transport.abort()
@@ -66,7 +66,7 @@ class Connections:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         host = (scope.get("client") or ("",))[0]
         if self._requests.count(host) >= self.settings.connections_per_address:
-            self._tell("requests_full", address=host)
+            self._log_rarely("requests_full", address=host)
             await PlainTextResponse("too many requests at once\n", 429)(scope, receive, send)
             return
         self._requests.append(host)
@@ -76,22 +76,22 @@ class Connections:
             self._requests.remove(host)
 
     def on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Tell that a connection is not accepted. asyncio tries again each second, but logs thousands of tracebacks."""
+        """Log that a connection is not accepted. asyncio retries each second, and would log thousands of tracebacks."""
         if any(each in context["message"] for each in ("socket.accept() out of", "_start_serving")):
-            self._tell("connection_not_accepted", error=str(context.get("exception")))
+            self._log_rarely("connection_not_accepted", error=str(context.get("exception")))
         else:
             loop.default_exception_handler(context)
 
-    def _tell(self, event: str, **fields: object) -> None:
-        if (now := time.monotonic()) >= self._told.get(event, now):
-            self._told[event] = now + TOLD_SECONDS
+    def _log_rarely(self, event: str, **fields: object) -> None:
+        if (now := time.monotonic()) >= self._quiet_until.get(event, now):
+            self._quiet_until[event] = now + TOLD_SECONDS
             log.warning(event, **fields)
 
 
 class HttpConnection(H11Protocol):
-    """uvicorn's connection, to which uvicorn sets no end unless it is idle between two requests.
+    """uvicorn's connection, with deadlines: uvicorn itself only ends connections that are idle between two requests.
 
-    Not httptools: it loses the bodies of clients that offer `Upgrade: h2c`, like those of the JDK.
+    Based on h11, because httptools loses the bodies of clients that offer `Upgrade: h2c`, like the JDK's.
     """
 
     def __init__(self, connections: Connections, **of_uvicorn: Any) -> None:
@@ -99,7 +99,7 @@ class HttpConnection(H11Protocol):
         self.conn: _Requests = _Requests(h11.SERVER)
         self._connections = connections
         self._is_over = False
-        """The rest of a body is dropped: whoever sends all of it first sees the answer, not a reset."""
+        """Whether the rest of a body is dropped, so that a client that sends all of it gets the answer, not a reset."""
         self._seconds: float | None = None
         self._deadline: asyncio.TimerHandle | None = None
 
@@ -122,7 +122,7 @@ class HttpConnection(H11Protocol):
         self._end_within(None)
 
     def shutdown(self) -> None:
-        """Let a response end, but close a stream of events: it has no end, and its client reconnects."""
+        """Let a response finish, but close an event stream, which never ends by itself; its client reconnects."""
         super().shutdown()
         if self.conn.has_stream and self.scope["method"] == "GET":
             self.transport.close()
@@ -151,9 +151,9 @@ class HttpConnection(H11Protocol):
         self._watch()
 
     def _watch(self) -> None:
-        """Set the deadline of what the client has to do now. Parts of that do not move it."""
+        """Set the deadline for what the client has to send now. Receiving a part of it does not move the deadline."""
         their, head_seconds = self.conn.their_state, self._connections.settings.head_seconds
-        # The name is of asyncio's own transports.
+        # `max_size` is an attribute of asyncio's own transports.
         self.transport.max_size = BODY_BYTES if their is h11.SEND_BODY else HEAD_BYTES  # type: ignore[attr-defined]
         seconds = head_seconds * BODY_FACTOR if their is h11.SEND_BODY else None
         if self._is_over or (their is h11.IDLE and self.timeout_keep_alive_task is None):

@@ -1,8 +1,8 @@
-"""Lets a changed manifest take effect while the portal serves, once a person has accepted the change.
+"""Applies a changed manifest while the portal serves, once a person has accepted the change.
 
-Rule 1: a manifest that cannot be used changes nothing, and neither does an attempt that fails.
-Rule 2: what changes, changes between two steps of the event loop. No request sees half of it.
-Rule 3: nothing of a change runs before it takes effect: no command, no upstream, no middleware.
+Rule 1: an unusable manifest changes nothing, nor does a failed attempt.
+Rule 2: a change takes effect between two steps of the event loop. No request sees half of it.
+Rule 3: nothing in a change runs before it takes effect: no command, no upstream, no middleware.
 """
 
 import os
@@ -47,18 +47,18 @@ Bound: TypeAlias = Callable[[Manifest], Collection[str]]
 Fingerprint: TypeAlias = tuple[tuple[int, ...], ...]
 
 CHANGING_SERVER_KEYS: Final = frozenset({"token", "tokens", "allowed_hosts", "allowed_origins"})
-"""The keys of `server` that take effect at once: who may call. The others configure what lives as long as the process
-does."""
+"""The keys of `server` that take effect at once: who may call. The others configure objects that live as long as the
+process."""
 
 POLL_SECONDS: Final = 1.0
-"""How often the files are looked at. A change is applied when it is this old: somebody may be saving half a file."""
+"""How often the files are checked. A change is applied when it is this old: a file may be half saved before."""
 
 SETTLE_SECONDS: Final = 0.2
-"""After a signal the files must not change for so long: somebody may be writing them. It also bounds the reloads."""
+"""How long the files must stay unchanged after a signal, as they may still be being written. Also limits reloads."""
 
 
 def upstream_settings(manifest: Manifest) -> dict[str, UpstreamSettings]:
-    """What a fleet needs to know about the upstreams of this manifest."""
+    """The settings that a fleet needs for the upstreams of this manifest."""
     renewals = header_renewals(manifest)
     defaults = {name: value for name, value in manifest.portal.defaults.env.items() if value}
     programs = {k: v for k, v in manifest.hashes.items() if Path(k).stem != Path(_file(manifest)).stem}
@@ -78,9 +78,9 @@ def upstream_settings(manifest: Manifest) -> dict[str, UpstreamSettings]:
 
 
 def without_fixed(running: Manifest, wanted: Manifest) -> tuple[Manifest, list[str]]:
-    """`wanted`, with what only a restart changes as in `running`; and the keys that wait for one.
+    """Return `wanted` with the values of `running` for the keys that only a restart changes, and the differing ones.
 
-    Raises ManifestError: the two do not fit together.
+    Raises ManifestError: the combination is not valid.
     """
     old, new = running.portal, wanted.portal
     fixed = ServerSettings.model_fields.keys() - CHANGING_SERVER_KEYS
@@ -99,7 +99,7 @@ def without_fixed(running: Manifest, wanted: Manifest) -> tuple[Manifest, list[s
     if problems := [*validation_problems(portal, wanted.places, named)]:
         hint = f"Restart to apply it together with {', '.join(keys)}."
         raise ManifestError([replace(each, hint=hint) for each in problems], _file(wanted))
-    # What waits for a restart still has its former secrets.
+    # Keys that wait for a restart still use their former secrets, which must stay masked.
     hidden = wanted.hidden | running.hidden if keys else wanted.hidden
     return replace(wanted, portal=portal, hidden=hidden, modules=running.modules), keys
 
@@ -110,7 +110,7 @@ AnySection = TypeVar("AnySection", bound=Section)
 def _kept(
     prefix: str, old: AnySection, new: AnySection, fixed: Collection[str]
 ) -> tuple[AnySection, list[str]]:
-    """`new` with the `fixed` keys of `old`, and those that differ, with the prefix."""
+    """Return `new` with the `fixed` keys of `old`, and the keys that differ, with the prefix."""
     kept = {key: getattr(old, key) for key in sorted(fixed) if getattr(old, key) != getattr(new, key)}
     return new.model_copy(update=kept), [f"{prefix}{key}" for key in kept]
 
@@ -121,7 +121,7 @@ def _file(manifest: Manifest) -> str:
 
 @dataclass(eq=False)
 class Reload:
-    """Changes a running portal. `manifest` is the present one, before `profile` narrows it for callers without one."""
+    """Changes a running portal. `manifest` is the current one, before `profile` narrows it for callers without one."""
 
     manifest: Manifest
     profile: str | None
@@ -132,9 +132,9 @@ class Reload:
     list_changes: ListChanges
 
     async def apply(self, wanted: Manifest, bound: Bound = lambda manifest: ()) -> Manifest:
-        """Let a manifest take effect, except for what only a restart changes. Returns what took effect.
+        """Apply a manifest, except for what only a restart can change. Returns what took effect.
 
-        One call at a time. Raises ManifestError: it cannot be used. Nothing has changed then.
+        One call at a time. Raises ManifestError: it cannot be used, and nothing has changed.
         """
         manifest, waiting = without_fixed(self.manifest, wanted)
         if self.profile is not None and self.profile not in manifest.portal.profiles:
@@ -151,10 +151,10 @@ class Reload:
         return manifest
 
     async def replace(self, manifest: Manifest, bound: Collection[str]) -> FleetChanges:
-        """Run on this manifest from now on, with a view for each profile of `bound`."""
+        """Switch to this manifest, with a view for each profile of `bound`."""
         manifests = manifests_of(manifest, self.profile, bound)
         await self.views.open(manifests)
-        # From here on nothing waits.
+        # No await from here on, so that no request sees half of the change (rule 2).
         self.manifest = manifest
         changes = self.fleet.replace(upstream_settings(manifest), manifest.hidden)
         self.views.replace(manifests)
@@ -164,14 +164,14 @@ class Reload:
 
 
 async def warn_of_writable_files(authority: Authority, fleet: Fleet) -> None:
-    """Log through which upstreams a script may write the portal's own files, as soon as all have listed their tools."""
+    """Log the upstreams through which a script could write the portal's own files, once all have listed their tools."""
     await fleet.settled(inf)
     for text, is_named in await file_warnings(authority, fleet):
         (log.warning if is_named else log.info)("files_exposed", problem=text)
 
 
 async def file_warnings(authority: Authority, upstreams: Iterable[Upstream]) -> list[tuple[str, bool]]:
-    """What `writable_files` says of these upstreams, by the tools that they list now."""
+    """The warnings of `writable_files` about these upstreams, by the tools that they list now."""
     writers = {}
     for each in upstreams:
         granted = (tool for tool, decision in decided_tools(authority, each) if decision.granted)
@@ -180,7 +180,7 @@ async def file_warnings(authority: Authority, upstreams: Iterable[Upstream]) -> 
 
 
 class ManifestKeeper:
-    """Keeps a running portal at the accepted files. `waiting` lists those that differ, for others to read."""
+    """Keeps a running portal on the accepted files. `waiting` lists the files that differ, for other readers."""
 
     def __init__(
         self,
@@ -189,22 +189,22 @@ class ManifestKeeper:
         announce: Callable[[Mapping[str, str]], None],
         waiting: list[str],
     ) -> None:
-        assert manifest.path is not None, "without a file nothing changes"
+        assert manifest.path is not None, "without a file, nothing can change"
         self.path, self.apply, self.announce, self.waiting = manifest.path, apply, announce, waiting
         self.waiting[:] = manifest.waiting
         self.acceptance = Acceptance(self.path)
         self._is_watched = manifest.portal.server.reload == "watch"
         self._accepted = self._read = manifest.hashes
         self._known: Fingerprint | None = None
-        self._told: Mapping[str, str] = {}  # the files that wait, or are wrong
+        self._reported: Mapping[str, str] = {}  # the files that wait, or are wrong
         self._signalled = anyio.Event()
 
     async def keep(
         self, until: anyio.CancelScope, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
     ) -> None:
-        """Look at the files and wait for SIGHUP `until` that is cancelled. What comes during a reload is seen after it.
+        """Watch the files and SIGHUP until the scope `until` is cancelled. Changes during a reload are seen after it.
 
-        SIGHUP is received until `keep` itself is cancelled: by default it ends the process.
+        SIGHUP is handled until `keep` itself is cancelled, because by default it ends the process.
         """
         async with anyio.create_task_group() as tasks:
             await tasks.start(_on_signal, lambda: self._signalled.set())
@@ -229,17 +229,17 @@ class ManifestKeeper:
                 log.error("manifest_rejected", reason=str(error), hint="the portal goes on as before")
 
     async def _accept(self, hashes: Mapping[str, str]) -> None:
-        """Run on the files that a person accepted, whatever they say now."""
+        """Switch to the files that a person accepted, whatever they contain now."""
         self._accepted, self._known = hashes, None
         self.waiting.clear()
         if files := await anyio.to_thread.run_sync(self.acceptance.files, abandon_on_cancel=True):
             await self._run(files)
 
     async def _look(self, now: Fingerprint, *, is_decided: bool) -> None:
-        """Run on the files if a person decided or they are watched; else say that they wait, or what is wrong."""
+        """Switch to the files if a person decided or they are watched; else log that they wait, or what is wrong."""
         files = await anyio.to_thread.run_sync(read_files, self.path, os.environ, abandon_on_cancel=True)
         self._read = files.hashes
-        if self._fingerprint() != now:  # somebody is writing them, or they name others
+        if self._fingerprint() != now:  # they are being written, or name other files now
             return
         self._known = now
         if is_decided:
@@ -250,16 +250,16 @@ class ManifestKeeper:
             return
         if self.waiting and not differ:
             log.info("manifest_change_withdrawn")
-        is_new, self._told = files.hashes != self._told, files.hashes
+        is_new, self._reported = files.hashes != self._reported, files.hashes
         self.waiting[:] = differ
         if differ:
-            self.acceptance.hold()  # also if the start could not
+            self.acceptance.hold()  # again, in case the start could not
         if differ and is_new:
             await anyio.to_thread.run_sync(check_written, files, os.environ, abandon_on_cancel=True)
             log.warning("manifest_change_waits", files=differ, hint=reload_hint(self.path))
 
     async def _run(self, files: ManifestFiles) -> None:
-        """Let them take effect, which runs what they say, and accept them, unless a person has. Raises."""
+        """Apply the files, which runs their commands, and accept them, unless a person has. Raises."""
         manifest = await anyio.to_thread.run_sync(
             parse_manifest, files, os.environ, fetch_secrets, abandon_on_cancel=True
         )
@@ -268,8 +268,8 @@ class ManifestKeeper:
         if files.hashes != self._accepted:
             keep_accepted(files)
         self.waiting.clear()
-        self._accepted, self._told = files.hashes, {}
-        self._known = None  # what the files say now is compared anew
+        self._accepted, self._reported = files.hashes, {}
+        self._known = None  # compare the files again
 
     def _fingerprint(self) -> Fingerprint:
         env, lock = env_path(self.path).name, lock_path(self.path).name
@@ -285,8 +285,8 @@ async def _on_signal(request: Callable[[], None], *, task_status: TaskStatus[Non
             if not has_terminal:
                 request()
                 continue
-            os.kill(os.getpid(), signal.SIGTERM)  # its window was closed, or its shell ended: nobody decided
-            await anyio.sleep_forever()  # and both may tell
+            os.kill(os.getpid(), signal.SIGTERM)  # its window was closed, or its shell ended: no one decided
+            await anyio.sleep_forever()  # both may send the signal
 
 
 def _has_terminal() -> bool:
@@ -297,7 +297,7 @@ def _has_terminal() -> bool:
 
 
 def _version(path: Path) -> tuple[int, ...]:
-    """What differs between two versions of a file, also behind a link; () if it does not exist."""
+    """A fingerprint of a file's version, also behind a link; () if it does not exist."""
     try:
         status = path.stat()
     except OSError:

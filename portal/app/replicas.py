@@ -1,8 +1,8 @@
-"""Requests that belong to another replica: it has the session, or the question, in its memory.
+"""Passes requests on to the replica that owns them, because it has the session or the question in its memory.
 
-Rule 1: what only one replica has is named `<replica>.<random>`: MCP sessions of older clients, sessions of scripts, and
-waiting requests. Any replica can tell from the name whose it is.
-Rule 2: a request is passed on whole, with its token. The other replica decides about it as if it had come there.
+Rule 1: things that only one replica has are named `<replica>.<random>`: MCP sessions of older clients, sessions of
+scripts, and waiting requests. The name tells any replica which one owns it.
+Rule 2: a request is passed on whole, with its token. The other replica authorizes it like one of its own.
 """
 
 import re
@@ -28,13 +28,13 @@ from upstreams.http_client import Guard, guarded_client
 log = structlog.get_logger()
 
 MAX_READ_BYTES: Final = 4 << 20
-"""As much of a body as is read to see whose it is. The SDK refuses longer ones."""
+"""Bytes of a body that are buffered to find which replica owns the request. The SDK refuses longer bodies."""
 
 _CONNECT_SECONDS: Final = 3.0
 _LOOK_SECONDS: Final = 5.0
-_LOST: Final = "the replica that has this session ended during the request. What it did may have happened.\n"
+_LOST: Final = "the replica serving this session stopped during the request, which may have taken effect\n"
 _LIMITS: Final = httpx2.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=2.0)
-"""Streams of clients last, so any number goes on. Idle connections end long before the other replica ends them."""
+"""Clients' streams last long, so any number is allowed. Idle connections end long before the other side ends them."""
 
 _SESSION: Final = "mcp-session-id"
 _PASSED_ON: Final = "x-mcp-code-portal-replica"
@@ -46,19 +46,19 @@ _OF_ONE_HOP: Final = {
 }
 _FORWARDED: Final = "x-forwarded-for"
 _OF_THE_REQUEST: Final = {*_OF_ONE_HOP, "content-length", _FORWARDED}
-"""The length is that of the body which is passed on, and the client is whom this replica takes for it."""
+"""Headers that are not passed on: the length is set anew, and the client is the one that this replica sees."""
 
 _NAMED: Final = re.compile(rb'(?<!\\)"(?:session|requestState)"\s*:\s*"([0-9a-f]{16})\.')
 
 
 def home_of(store: RunStore | None) -> str:
-    """What the names of things begin with that only this replica has: "" if no store is shared by machines."""
+    """The prefix of names that only this replica has; "" if machines do not share a store."""
     return f"{store.holder}." if store is not None else ""
 
 
 @dataclass(frozen=True)
 class ReplicaMiddleware:
-    """ASGI middleware that passes on what belongs to another replica, if that is alive. Inside HttpAccessMiddleware."""
+    """ASGI middleware that passes requests on to the replica that owns them. Inside HttpAccessMiddleware."""
 
     app: ASGIApp
     runs: Runs
@@ -81,7 +81,7 @@ class ReplicaMiddleware:
         session = headers.get(_SESSION, "")
         body = await _Body.read(receive) if scope["method"] == "POST" else _Body(receive)
         replica = session.partition(".")[0] if "." in session else body.replica
-        is_passable = body.is_whole or scope["method"] != "POST"  # a body that is too long is refused here
+        is_passable = body.is_whole or scope["method"] != "POST"  # an overlong body is refused here
         if is_passable and replica and f"{replica}." != home and named is None:
             try:
                 url = await self._url(replica)
@@ -97,14 +97,14 @@ class ReplicaMiddleware:
         await self.app(scope, body.receive, partial(_send_named, home, send))
 
     async def _url(self, replica: str) -> str | None:
-        """Where a replica that is alive is reached. Raises StoreError."""
+        """The URL of a replica, if it is alive. Raises StoreError."""
         assert self.runs.store is not None
         return await self.runs.store.read(partial(RunTables.replica_url, replica=replica)) or None
 
     async def _pass_on(self, replica: str, url: str, scope: Scope, body: "_Body", send: Send) -> bool:
-        """Let another replica answer. Returns False if it cannot be reached: then nothing was done.
+        """Let another replica answer. Returns False if it cannot be reached; then nothing was done.
 
-        If the client leaves, so does this portal; if the other one stops, the client is told after its lease.
+        If the client disconnects, so does this portal. If the replica stops, the client gets an error after its lease.
         """
         headers = [
             (name, value) for name, value in scope["headers"] if name.decode("latin-1") not in _OF_THE_REQUEST
@@ -156,7 +156,7 @@ class ReplicaMiddleware:
         is_alive = True
         while is_alive:
             await anyio.sleep(_LOOK_SECONDS)
-            with suppress(StoreError):  # while Postgres is away, nobody is lost
+            with suppress(StoreError):  # during an outage of Postgres, no replica counts as lost
                 is_alive = await self._url(replica) is not None
         cancel()
 
@@ -172,7 +172,7 @@ class _Body:
 
     @classmethod
     async def read(cls, receive: Receive) -> "_Body":
-        """Read it, up to MAX_READ_BYTES."""
+        """Read a body, up to MAX_READ_BYTES."""
         content = bytearray()
         is_whole = False
         while not is_whole and len(content) <= MAX_READ_BYTES:
@@ -185,7 +185,7 @@ class _Body:
 
     @property
     def replica(self) -> str:
-        """The replica whose session or waiting request it names; "" if none."""
+        """The replica that owns the session or waiting request named in the body; "" if none is."""
         found = _NAMED.search(self.content) if self.is_whole else None
         return found[1].decode() if found else ""
 
@@ -205,7 +205,7 @@ async def _until_gone(receive: Receive, cancel: Callable[[], None]) -> None:
 async def _send_response(response: httpx2.Response, send: Send) -> None:
     headers = [pair for pair in response.headers.raw if pair[0].decode("latin-1").lower() not in _OF_ONE_HOP]
     await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
-    with suppress(httpx2.HTTPError):  # the replica has ended; so does the answer
+    with suppress(httpx2.HTTPError):  # the replica stopped, so the answer ends here
         async for chunk in response.aiter_raw():
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
     await send({"type": "http.response.body", "body": b""})

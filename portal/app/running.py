@@ -1,6 +1,6 @@
-"""The portals of this user that run now, over any transport.
+"""The running portals of this user, over any transport.
 
-Each keeps a file in the state folder, and keeps it locked: the lock ends with its process, however that ends.
+Each keeps a locked file in the state folder. The lock ends with its process, however that ends.
 """
 
 import fcntl
@@ -23,9 +23,9 @@ _FOLDER: Final = "portals"
 
 @dataclass(frozen=True)
 class RunningPortal:
-    """A portal that runs. `manifest` is the absolute path of its portal.yaml as it was started with, "" without one.
+    """A running portal. `manifest` is the absolute path of its portal.yaml, as it was started; "" without one.
 
-    `host` and `port` are where it listens; "" and 0 over stdio. `hashes` are those of the files that it runs on.
+    It listens on `host` and `port`; "" and 0 over stdio. `hashes` are those of the files that it runs on.
     """
 
     pid: int
@@ -37,7 +37,7 @@ class RunningPortal:
 
 @contextmanager
 def announced(portal: RunningPortal) -> Iterator[Callable[[Mapping[str, str]], None]]:
-    """Announce this portal until the context is left; what is yielded announces other hashes.
+    """Announce this portal until the context is left. The yielded function announces new hashes.
 
     A state folder that cannot be written is logged.
     """
@@ -50,7 +50,7 @@ def announced(portal: RunningPortal) -> Iterator[Callable[[Mapping[str, str]], N
 
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # Locked before it has its name: a file that is not locked is one of a portal that ended.
+        # Locked before it gets its name, because an unlocked file counts as that of a portal that ended.
         descriptor = os.open(folder / f"{UNFINISHED}{name}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         announce(portal.hashes)
@@ -72,7 +72,7 @@ def is_portal_port(port: int) -> bool:
 
 
 def running_portals() -> list[RunningPortal]:
-    """The portals of this user that run now, by process. Removes the files of those that were killed."""
+    """The running portals of this user, by process. Removes the files of those that were killed."""
     found = []
     for path in sorted((state_folder(os.environ) / _FOLDER).glob("[0-9]*.json")):
         with suppress(OSError, ValueError, TypeError), locked(path, fcntl.LOCK_SH) as is_left:

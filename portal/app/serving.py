@@ -46,7 +46,7 @@ from portal.server.server import build_server
 from portal.server.sign_in_pages import account_routes
 
 MAX_REQUEST_BYTES = 4 << 20
-"""Limit of one request body; a longer one gets 413. A script has at most 1 MiB."""
+"""Limit of a request body; a longer one gets 413. A script has at most 1 MiB."""
 
 
 def build_http_app(portal: Portal, server: Server[Any], access: http_access.HttpAccess) -> Starlette:
@@ -118,11 +118,11 @@ def _readiness(portal: Portal, shows_names: bool) -> dict[str, Json]:
 
 
 _AT_ONCE_BYTES: Final = select.PIPE_BUF
-"""A pipe that is ready for writing accepts this many bytes without blocking."""
+"""Bytes that a pipe which is ready for writing accepts without blocking."""
 
 
 class ClientLines(anyio.AsyncFile[str]):
-    """Reads the client's lines from stdin. Can be cancelled at any time.
+    """Reads the client's lines from stdin. Cancellable at any time.
 
     Waits for the pipe in the event loop, because a thread per line makes trivial scripts slower.
     """
@@ -163,7 +163,7 @@ class ClientAnswers(anyio.AsyncFile[str]):
         self._room = select.poll()
         self._room.register(descriptor, select.POLLOUT)
 
-    async def write(self, text: str) -> None:  # type: ignore[override]  # nobody asks for the number of characters
+    async def write(self, text: str) -> None:  # type: ignore[override]  # the number of characters is never used
         """Write the whole text."""
         data = text.encode()
         if len(data) <= _AT_ONCE_BYTES and self._room.poll(0):
@@ -200,9 +200,7 @@ async def _reloading(
     announce: Callable[[Mapping[str, str]], None],
     until: anyio.CancelScope,
 ) -> AsyncIterator[None]:
-    """Let changes of the manifest's files take effect when they may, `until` that is cancelled, and warn if scripts may
-    make some.
-    """
+    """Apply changes of the manifest's files until `until` is cancelled, and warn if scripts could make some."""
     async with anyio.create_task_group() as tasks:
         if portal.manifest.path is not None:
             keeper = ManifestKeeper(portal.manifest, apply, announce, portal.reload.views.waiting)
@@ -230,7 +228,7 @@ async def serve_http(
     port = listener.getsockname()[1]
     url = f"http://{shown}:{port}"
     async with anyio.create_task_group() as tasks:
-        # Shielded: responses end before the upstreams and workers that they need.
+        # Shielded, because responses must end before the upstreams and workers that they need.
         with anyio.CancelScope(shield=True), running(manifest, host, port) as announce:
             async with open_portal(
                 manifest, progress, profile=profile, bound=_bound_profiles(manifest)
@@ -262,7 +260,7 @@ def http_server(app: ASGIApp, settings: ServerSettings) -> "_HttpServer":
             ws="none",
             forwarded_allow_ips=[*settings.trusted_proxies],
             log_config=None,
-            log_level="error",  # strangers decide how many of its warnings there are
+            log_level="error",  # strangers could cause any number of its warnings
             access_log=False,
             server_header=False,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
@@ -272,14 +270,14 @@ def http_server(app: ASGIApp, settings: ServerSettings) -> "_HttpServer":
 
 
 def _replica_url(runs: Runs, host: str, port: int) -> str:
-    """Where other replicas reach this one: if it listens on all addresses, at the one that the database sees."""
+    """The URL where other replicas reach this one. If it listens on all addresses: the one that the database sees."""
     address = runs.store.address if runs.store is not None and host in ("0.0.0.0", "::") else host
     return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
 
 
 KEEP_ALIVE_SECONDS: Final = 75
-"""A connection without requests is closed after this time. Load balancers close theirs after 60 s; whoever closes first
-must not be the portal, which may not have seen a request yet."""
+"""A connection without requests is closed after this time. Load balancers close theirs after 60 s. The portal must not
+be first: it might close while a request is on its way."""
 
 
 def _bound_profiles(manifest: Manifest) -> set[str]:
@@ -290,7 +288,7 @@ def _bound_profiles(manifest: Manifest) -> set[str]:
 
 
 class _HttpServer(uvicorn.Server):
-    """uvicorn that stops on cancellation. Its own SIGTERM handling would end the process before upstreams close."""
+    """uvicorn that stops on cancellation. Its own handling of SIGTERM would end the process before upstreams close."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -299,7 +297,7 @@ class _HttpServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.serving = anyio.CancelScope()
-        """Cancelled when it begins to stop: nothing is accepted from then on."""
+        """Cancelled when it begins to stop. From then on it accepts nothing."""
 
     async def end_when_cancelled(self) -> None:
         """Wait for cancellation, then stop. Open responses get `server.drain_seconds` to end."""

@@ -1,1 +1,1 @@
-"""What every room may use: errors, texts, tokens, requests and callers."""
+"""The base that every package may use: errors, texts, tokens, requests and callers."""

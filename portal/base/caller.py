@@ -1,4 +1,4 @@
-"""Who sent a request."""
+"""The sender of a request."""
 
 import hashlib
 import math
@@ -28,10 +28,9 @@ class Caller:
     is_one_client: bool = True
     """Whether all of its requests come from one client. If not, they must not see each other's data."""
     run_owner: str = "local"
-    """Owns runs and kept results: everybody without one of `server.tokens`, or one of those with its tenant and
-    profile."""
+    """Owns runs and kept results. A bearer in a tenant and profile is one owner; callers without a bearer share one."""
     claims: tuple[tuple[str, str], ...] | None = None
-    """Of a person who signed in: the claims that headers of upstreams name. None for everybody else."""
+    """The claims of a signed-in person that headers of upstreams name. None for other callers."""
 
     @property
     def label(self) -> str:
@@ -44,7 +43,7 @@ class Caller:
 
 BEARER = "mcp_code_portal.bearer"
 """The key in the ASGI scope under which HttpAccessMiddleware stores the Bearer of the token, None for `server.token`.
-Without a token there is none."""
+The key is missing if the portal requires no token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,7 @@ class Bearer:
     def of(
         cls, name: str, identity: bytes, profile: str | None, tenant: str | None, ends: float = math.inf
     ) -> Self:
-        """The bearer that `identity` tells from all others, and who owns runs in this tenant with this profile."""
+        """The bearer with this unique `identity`, which owns its runs in this tenant and profile."""
         owner = (tenant or "", profile or "", hashlib.sha256(identity).hexdigest())
         return cls(name, profile, tenant, "/".join(owner), ends)
 
@@ -78,7 +77,7 @@ def tenant_of(run_owner: str) -> str:
 
 
 def identity_of(run_owner: str) -> str:
-    """What an owner of runs has in common with the same person in another tenant or with another profile."""
+    """The part of an owner of runs that is the same for one person in all tenants and profiles."""
     return run_owner.rpartition("/")[2]
 
 
@@ -86,12 +85,12 @@ LOCAL = Caller("local", "local")
 """The one client of a process: over stdio, or the command line."""
 
 WITHOUT_TOKEN: Final = "http"
-"""Owns the runs of everybody who reaches a port that wants no token: not those of the client over stdio. An id of these
-runs and of what they keep is a secret, of which no part is enough."""
+"""Owns the runs of all HTTP callers of a portal that requires no token. The ids of these runs and of what they keep are
+secrets, so only a whole id finds one. The client over stdio owns its own runs."""
 
 
 def claim(claims: Mapping[str, Json], name: str) -> Json:
-    """The claim of this name, or at this path into the claims; None if there is none."""
+    """The claim of this name, or at this path into the claims; None if it is missing."""
     if name in claims:
         return claims[name]
     value: Json = dict(claims)
@@ -101,7 +100,7 @@ def claim(claims: Mapping[str, Json], name: str) -> Json:
 
 
 def values_of(claims: Mapping[str, Json], name: str) -> Collection[str]:
-    """The texts of a claim: one, those of a list, or the scopes."""
+    """The texts of a claim: a single text, a list of texts, or scopes."""
     return scopes_of(claims) if name in _SCOPES else texts_of(claim(claims, name))
 
 

@@ -5,7 +5,7 @@ PortalError
 ├── BindError         the portal cannot listen on the address
 ├── AuditError        the audit log cannot be written to
 ├── TelemetryError    the packages for telemetry are not installed
-└── RunsError         a person cannot do that with a run
+└── RunsError         a person's request about a run is refused
 
 RuleError             data, not raised: a rule of the manifest refuses a call
 UnreachableError      data, not raised: the upstream of a call is down or does not answer
@@ -22,7 +22,7 @@ from sandbox_runtime.call_port import CallError
 log = structlog.get_logger()
 
 ASK_OPERATOR = "Only the operator can change that: ask them."
-"""A model gets no recipe: it may follow somebody else's orders. `explain`, `check` and the log have it."""
+"""A model does not learn how: it may follow an attacker's orders. `explain`, `check` and the log say how."""
 
 _WHY = {"not_granted": "is not granted to scripts", "quarantined": "is quarantined"}
 
@@ -61,7 +61,7 @@ class TelemetryError(PortalError):
 
 
 class RunsError(PortalError):
-    """A person cannot do that with a run. Nothing was changed. `code` is stable."""
+    """A person's request about a run is refused. Nothing was changed. `code` is stable."""
 
     def __init__(self, code: str, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -71,7 +71,7 @@ class RunsError(PortalError):
 
 @dataclass(frozen=True, slots=True)
 class RuleError(CallError):
-    """A refusal by a rule. `rule` and `where` come from the manifest only, and contain nothing of the call."""
+    """A refusal by a rule. `rule` and `where` come from the manifest only, never from the call."""
 
     rule: str = ""
     where: str = ""
@@ -85,7 +85,7 @@ class UnreachableError(CallError):
 def refused(qualified: str, decision: Decision, code: str | None = None) -> RuleError:
     """The error of a refused call: the rule, and what the script can do. `code` overrides the decision's.
 
-    What the operator could write is logged.
+    The log says how the operator can grant it.
     """
     code = code or decision.code
     why = _WHY.get(code, "was not called")
@@ -97,7 +97,7 @@ def refused(qualified: str, decision: Decision, code: str | None = None) -> Rule
 
 
 def approval_required(qualified: str, tool: Decision) -> RuleError:
-    """The error of a call that only a person may let through, if nobody was asked."""
+    """The error of a call that needs a person's approval, if no one was asked."""
     message = f"{qualified} was not called: it asks for approval by rule {tool.asks}"
     hint = "Only a person can approve it. Ask the user how to go on."
     return RuleError("approval_required", message, hint, rule=tool.asks, where=tool.asks_where)

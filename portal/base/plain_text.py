@@ -102,7 +102,7 @@ def first_sentence(text: str, longest: int) -> str:
 
 
 def says_deprecated(description: str) -> bool:
-    """Whether a tool's description says in its head that the tool is deprecated, not only something that it handles."""
+    """Whether the head of a description says that the tool itself is deprecated, not only something that it handles."""
     return _DEPRECATED.search(description[:200]) is not None
 
 

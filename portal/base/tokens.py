@@ -38,8 +38,8 @@ _PIECE = "|".join(
 _CHUNK_CHARS = 32_768
 """tiktoken panics on a million spaces in a row, and slows down on long runs of one character class."""
 
-# o200k_base always ends a piece between an ASCII letter or digit and one of these. So the counts of both sides add up
-# exactly. The apostrophe is not among them ("don't" is one piece).
+# o200k_base always splits between an ASCII letter or digit and one of these, so the counts of both sides add up
+# exactly. The apostrophe is excluded ("don't" is one piece).
 _PIECE_END = re.compile(r"[A-Za-z0-9](?=[\x00-&(-/:-@\[-`{-\x7f])")
 _PIECE_END_WITHIN = 512
 
@@ -68,14 +68,14 @@ def is_within(text: str, max_tokens: int) -> bool:
 
 
 def o200k_base() -> "Encoding":
-    """The encoding, loaded on first use. Loading takes 0.3 s and 80 MB; portals with small answers never need it."""
-    with _LOADING:  # many threads may need it first, and each would load one
+    """The encoding, loaded on first use. Loading takes 0.3 s and 80 MB; portals with small answers never load it."""
+    with _LOADING:  # else threads that need it at the same time would each load one
         return _loaded()
 
 
 @cache
 def _loaded() -> "Encoding":
-    from tiktoken import Encoding  # 60 ms, not at start
+    from tiktoken import Encoding  # takes 60 ms, so not at the start
 
     return Encoding("o200k_base", pat_str=_PIECE, mergeable_ranks=_ranks(), special_tokens=_SPECIAL_TOKENS)
 
@@ -87,7 +87,7 @@ def is_loaded() -> bool:
 
 def _ranks() -> dict[bytes, int]:
     packed = files("portal.base").joinpath("o200k_base.tiktoken.xz").read_bytes()
-    words = lzma.decompress(packed).split()  # which verifies it
+    words = lzma.decompress(packed).split()  # decompressing verifies the checksum
     return dict(zip(map(a2b_base64, words[::2]), map(int, words[1::2]), strict=True))
 
 

@@ -1,1 +1,1 @@
-"""The way of one call: middleware, fallback, authorize, ask, journal, send."""
+"""The steps of one call: middleware, fallback, authorize, ask, journal, send."""

@@ -1,11 +1,11 @@
 """The only way from a script to upstreams and the network: authorizes, validates, records and forwards each call.
 
-Rule 1: the guest is untrusted. `Authorization.authorize()` (`portal/catalog/authority.py`) decides on every call. The
-host side of the sandbox has checked sizes before. Files go through `sandbox_runtime/grants/files.py`.
-Rule 2: every call has an entry in the ledger before anything happens. The entry is `unknown` from the moment at which
-the upstream may see the call until its answer is read.
-Rule 3: calls are decided in the order in which the script made them, even if one takes long to decide. Middleware that
-waits before it passes its call on lets others pass.
+Rule 1: the guest is untrusted. `Authorization.authorize()` (`portal/catalog/authority.py`) decides on every call.
+Before that, the host side of the sandbox has checked sizes. Files go through `sandbox_runtime/grants/files.py`.
+Rule 2: every call has a ledger entry before anything happens. The entry is `unknown` from the moment at which the
+upstream may see the call until its answer is read.
+Rule 3: calls are decided in the order in which the script made them, even if one takes long to decide. If middleware
+waits before it passes its call on, later calls overtake it.
 """
 
 import json
@@ -58,16 +58,16 @@ MAX_ERROR_CHARACTERS = 4_000
 """A tool's error text is cut to this length for the script."""
 
 MAX_REASON_CHARACTERS = 300
-"""The reason why a fallback gave no answer is cut to this length."""
+"""The reason why a fallback failed is cut to this length."""
 
 _ABOUT_ARGUMENTS: Final = re.compile(r"argument|param|valid|requir|missing|expect|schema", re.IGNORECASE)
-"""Matches errors of tools that may be about the arguments, so that the signature helps."""
+"""Matches errors of tools that may be about the arguments; the hint then shows the signature."""
 
 _QUOTED_PATH: Final = re.compile(r"'[^']*[./\\\\][^']*'")
-"""Matches what an error quotes of the arguments: `no such file or directory, open '/tmp/missing.md'`."""
+"""Matches the parts of an error that quote arguments: `no such file or directory, open '/tmp/missing.md'`."""
 
 LONG_TEXT = 500
-"""With a longer string argument, a call yields to the event loop before it is decided."""
+"""Before it decides a call with a longer string argument, the broker yields to the event loop."""
 
 REPEATABLE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -80,14 +80,14 @@ UNREACHABLE = (
 """The failures after which a fallback is tried."""
 
 MAX_NEAREST = 10
-"""Unknown functions of a run for which the nearest names are searched, which blocks the event loop."""
+"""Unknown functions per run for which the nearest names are searched. A search blocks the event loop."""
 
 
 @dataclass
 class Broker:
     """Forwards the calls of one run, and observes them. The run's call port is `ScriptSearch`, which calls this one.
 
-    `snapshot` holds the library that the run is checked against. `own` are the upstreams as the caller has them.
+    `snapshot` holds the library that the run is checked against. `own` gives the upstreams with the caller's logins.
     `repairs` lists the repaired arguments. `fetcher` is set if the manifest grants network access. `channel` forwards
     progress and requests of upstreams to the client. `history` holds the functions that earlier runs of the session
     could call. `middleware` is the operator's own, outermost first. `waits` answers what a script waits for besides its
@@ -110,27 +110,27 @@ class Broker:
     telemetry: Telemetry = NO_TELEMETRY
     repairs: RepairNotes = field(default_factory=RepairNotes)
     began: float = inf
-    """When an earlier piece of the run began, in seconds since 1970: its functions return what they returned then."""
+    """When a resumed run began, in seconds since 1970: its functions return the types that they had then."""
     _substitutes: dict[tuple[str, str], str] = field(default_factory=dict)
-    """Why a function was answered by its fallback, for the first time."""
+    """By function and fallback: the first error that made the fallback answer."""
     _order: anyio.Lock = field(default_factory=partial(anyio.Lock, fast_acquire=True))
     _absent: int = 0
 
     def open(self, seq: int, function: str) -> None:
-        """The script made a call, which may still have to wait."""
+        """Record that the script made a call, which may still have to wait for its turn."""
         self.ledger.open(seq, self.snapshot.canonical(function))
         if self.journal is not None:
             self.journal.opened(self.ledger[seq])
 
     def withhold(self, seq: int, error: CallError) -> None:
-        """A limit kept the call from the upstream, or its result from the script."""
+        """Record that a limit kept the call from the upstream, or its result from the script."""
         entry = self.ledger[seq]
         if entry.state != "done":
             self.audit.refused(seq, entry.request or self._known_function(entry.function), error)
         entry.withhold(error)
 
     def notices(self) -> list[str]:
-        """What the run's answer says about its calls: repaired arguments, and fallbacks, once each."""
+        """The notices about calls in the run's answer: repaired arguments, and fallbacks, once each."""
         answered = (
             f"{own} was answered by {other}: {why}" for (own, other), why in self._substitutes.items()
         )
@@ -140,7 +140,7 @@ class Broker:
         """Take one call of the running script through all steps: middleware, fallback, authorize, ask, journal, send.
 
         Arguments must satisfy the tool's input schema. Errors are returned with a stable `code`, never raised.
-        Raises FencedError: somebody else goes on with the run, or has ended it.
+        Raises FencedError: another portal has taken the run over, or it was ended.
         """
         entry = self.ledger[call.seq]
         call = replace(call, function=self.snapshot.canonical(call.function))
@@ -198,7 +198,7 @@ class Broker:
             if outcome.error is None:
                 entry.answered_by = "middleware"
                 entry.end("not_started")
-                # Perhaps it has kept an earlier answer.
+                # The middleware may have cached an earlier answer, so its data may come from that upstream.
                 known = None if call.function in LISTED else [described.upstream or NETWORK]
                 entry.sources |= self.authorization.carry(known)
             else:
@@ -208,7 +208,7 @@ class Broker:
         return outcome
 
     def note_arguments(self, call: ToolCall, entry: Entry) -> None:
-        """Note which call it is that may have changed something and is not done."""
+        """Record the arguments of a call that may have changed something and is not done, to identify it."""
         function = self.snapshot.library.functions.get(call.function)
         if entry.state in ("failed", "unknown") and function is not None and not self._is_readonly(function):
             redact = self.own.fleet[function.upstream].redact
@@ -218,7 +218,7 @@ class Broker:
     async def _with_fallback(self, call: ToolCall, entry: Entry) -> Outcome:
         try:
             outcome = await self._attempt(call, entry)
-        finally:  # also if the run ends meanwhile
+        finally:  # also if the run ends during the call
             self.note_arguments(call, entry)
         if outcome.error is None:
             return outcome
@@ -244,14 +244,14 @@ class Broker:
         return replace(outcome, error=_end(entry, state, replace(outcome.error, hint=hint)).error)
 
     async def _attempt(self, call: ToolCall, entry: Entry) -> Outcome:
-        """Authorize, ask, journal, send, and return what came of it. A fallback is an attempt of its own."""
+        """Authorize, ask, journal and send a call. Each fallback is an attempt of its own."""
         function = self.snapshot.library.functions.get(call.function)
         permit = await self._authorize(call, function)
         if isinstance(permit, ApprovalNeeded):
-            # A fallback is not what the person was asked about.
+            # Refused in a fallback: the person was asked about another function.
             permit = permit.error if entry.request else await self._approved(call, function, permit)
         if isinstance(permit, Permit) and function is not None:
-            try:
+            try:  # before the intent is journaled: a missing sign-in must not leave a call of unknown outcome
                 await self.own.ready(function.upstream)
             except errors.UpstreamError as error:
                 entry.sources |= self.authorization.carry([function.upstream])
@@ -269,7 +269,7 @@ class Broker:
     async def _recorded(
         self, call: ToolCall, function: Function | None, permit: Permit
     ) -> Permit | CallError:
-        """Wait until the call is in the audit log, unless its tool declares that it only reads."""
+        """Wait until the call is in the audit log, unless its tool declares that it only reads. Returns the permit."""
         if permit.unwritten is None:
             return permit
         if function is not None and self._is_readonly(function):
@@ -279,7 +279,7 @@ class Broker:
     async def _approved(
         self, call: ToolCall, function: Function | None, needed: ApprovalNeeded
     ) -> Permit | CallError:
-        """Ask a person about a call, and decide about it again: rules and budgets are those of that moment."""
+        """Ask a person about a call, then authorize it again, by the rules and budgets of that moment."""
         if self.waits is None:
             return needed.error
         upstream = NETWORK if function is None else function.upstream
@@ -307,11 +307,11 @@ class Broker:
     async def _authorize(
         self, call: ToolCall, function: Function | None, *, is_approved: bool = False
     ) -> Permit | CallError | ApprovalNeeded | None:
-        """Decide about a call, in the script's order; None for resources and prompts, whose requests are authorized one
-        by one when they are sent.
+        """Authorize a call, in the script's order. None for resources and prompts: each of their requests is authorized
+        when it is sent.
         """
         async with self._order:
-            # Deciding does not yield to the event loop, and scripts make many calls at once. Some take milliseconds.
+            # Deciding does not yield to the event loop, and long arguments take milliseconds each, so others go first.
             values = (each for each in call.arguments.values() if isinstance(each, str | list | dict))
             if any(len(each) > (LONG_TEXT if isinstance(each, str) else 0) for each in values):
                 await anyio.lowlevel.checkpoint()
@@ -320,7 +320,7 @@ class Broker:
     def _permit(
         self, call: ToolCall, function: Function | None, is_approved: bool
     ) -> Permit | CallError | ApprovalNeeded:
-        """Decide about a call.
+        """Authorize a call.
 
         `authorize` calls back for the arguments once the tool is granted. Only then are they repaired.
         """
@@ -353,7 +353,7 @@ class Broker:
     async def _send(
         self, call: ToolCall, entry: Entry, function: Function | None, permit: Permit | None
     ) -> Outcome:
-        """Send a permitted call. Ends its ledger entry and records the outcome, also if the run ends meanwhile."""
+        """Send a permitted call. Ends its ledger entry and records the outcome, even if the run ends in between."""
         if permit is None:  # each request of a function for resources or prompts is authorized on its own
             try:
                 with recorded(entry, self.audit):
@@ -369,8 +369,8 @@ class Broker:
             self.audit.outcome(entry)
 
     def _may_fall_back(self, call: ToolCall, error: CallError) -> bool:
-        """Whether the call only reads and its upstream is down. Of an upstream that never listed its tools, nothing was
-        sent, whatever they are.
+        """Whether the call only reads and its upstream is down. If the upstream never listed its tools, nothing was
+        sent, so any call may fall back.
         """
         function = self.snapshot.library.functions.get(call.function)
         if function is None:
@@ -394,7 +394,7 @@ class Broker:
     def _wire_arguments(
         self, function: Function, arguments: dict[str, Json], repairs: Repairs
     ) -> dict[str, Json]:
-        """The arguments as they are sent; adds their repairs to `repairs`."""
+        """The arguments as they are sent. Adds their repairs to `repairs`."""
         wire, found = normalize_arguments(function, arguments, repairs=self.manifest.portal.server.repairs)
         repairs.update(found)
         return wire
@@ -402,7 +402,7 @@ class Broker:
     async def _forward(self, entry: Entry, function: Function, permit: Permit) -> Outcome:
         spec = self.own.fleet[function.upstream].spec
         asked: CallQuestions | None = None
-        # Builds the request again when it is sent: the upstream may list other tools by then.
+        # Rebuilt at the moment of sending: by then the upstream may list other tools.
         current_request = partial(self._request, function, lambda: permit.arguments, entry.seq)
         recheck = self.authorization.recheck_on_send(current_request, permit, entry)
 
@@ -427,7 +427,7 @@ class Broker:
         except WithheldError as error:
             return _end(entry, "refused", error.call_error)
         except errors.UpstreamError as error:
-            # Sent or not: the error may have words of the upstream, such as those on its stderr.
+            # Even if nothing was sent: the error may quote the upstream, such as its stderr.
             entry.sources |= self.authorization.carry([function.upstream])
             if asked is not None and (unanswered := asked.refusal(str(error))) is not None:
                 return _end(entry, error.outcome, _unanswered_error(unanswered, str(error)))
@@ -448,7 +448,7 @@ class Broker:
         value = script_value(result, function.recorded.output_schema)
         if isinstance(value, str) and function.data_since < self.began:
             value = parsed_text(value)
-        if not is_persons:  # keys of one person's results are not for all
+        if not is_persons:  # observed types are shared, and a person's results must not shape them
             self.observations.note(function, permit.arguments, value)
         content, beside = content_of(result, value)
         return Outcome(value=value, content=content, beside=beside)
@@ -463,9 +463,9 @@ class Broker:
         return Outcome(text=answer)
 
     def absence(self, function: str, seq: int) -> CallError:
-        """The error for a missing function; for the first few of a run with the nearest names."""
+        """The error for a missing function. The first few of a run also get the nearest names."""
         self._absent += 1
-        # It says why an upstream is down, perhaps in its words.
+        # The error says why an upstream is down, perhaps in the upstream's own words.
         silent = {*self.snapshot.silent} & {function.partition(".")[0]}
         about = [name for name, namespace in self.manifest.namespaces.items() if namespace in silent]
         self.ledger[seq].sources |= self.authorization.carry(about)
@@ -490,12 +490,12 @@ def _call_error(error: errors.UpstreamError, hint: str | None = None) -> CallErr
 
 def _not_readonly(fallback: str) -> CallError:
     return CallError(
-        "not_granted", f"{fallback} is no fallback: it does not declare readOnlyHint", "Ask the operator."
+        "not_granted", f"{fallback} is not a fallback: it does not declare readOnlyHint", "Ask the operator."
     )
 
 
 def _unanswered_error(refusal: QuestionError, text: str) -> CallError:
-    """The error of a call whose upstream asked the client something and got no answer."""
+    """The error of a call whose upstream asked the client for input and got none."""
     hint = f"The upstream asked the client for input and got none: {refusal}."
     return CallError(refusal.code, text[:MAX_ERROR_CHARACTERS], hint)
 

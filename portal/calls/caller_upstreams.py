@@ -1,4 +1,4 @@
-"""The upstreams as the caller of one run has them."""
+"""The upstreams with the logins and connections of one run's caller."""
 
 import math
 from collections.abc import AsyncIterator
@@ -22,31 +22,31 @@ _POLL_SECONDS: Final = 0.5
 
 @dataclass(eq=False)
 class CallerUpstreams:
-    """The upstreams as the caller of one run has them."""
+    """The upstreams of one run. Those that people sign in to are reached with the caller's own login."""
 
     accounts: Accounts
     caller: Caller = LOCAL
     channel: ClientChannel = NO_CLIENT
     most_seconds: float = math.inf
-    """How long a sign-in may take at most: the script has to go on, or to be told of the link, within its time."""
+    """The longest wait for a sign-in, so that the script still has time to continue, or to report the link."""
     _asking: dict[str, anyio.Lock] = field(default_factory=dict)
     _asked: set[str] = field(default_factory=set)
-    """Upstreams about which the person was asked: once for each run."""
+    """Upstreams that the person was already asked to sign in to in this run."""
 
     @property
     def fleet(self) -> Fleet:
-        """The portal's own."""
+        """The portal's own upstreams."""
         return self.accounts.fleet
 
     def are_persons(self, name: str) -> bool:
-        """Whether an upstream answers the caller as one person among others. Raises UpstreamCallerError."""
+        """Whether calls of an upstream use the caller's own credentials. Raises UpstreamCallerError."""
         return self.accounts.person(name, self.caller) is not None
 
     async def ready(self, name: str, *, may_ask: bool = True) -> None:
-        """Return when the caller may call an upstream. Asks the person to sign in, and waits at most `call_seconds`,
-        unless it may not ask.
+        """Return when the caller may call an upstream. With `may_ask`, asks the person to sign in, and waits for at
+        most `call_seconds`.
 
-        Raises UpstreamError: there is no login, or no such person.
+        Raises UpstreamError: the login is missing, or the caller is not a known person.
         """
         person = self.accounts.person(name, self.caller)
         if person is None:
@@ -60,7 +60,7 @@ class CallerUpstreams:
 
     @asynccontextmanager
     async def of(self, name: str) -> AsyncIterator[Upstream]:
-        """The caller's upstream, for one request; asks nobody. Raises UpstreamError: as `ready`."""
+        """The caller's upstream, for one request. Does not ask anyone. Raises UpstreamError, like `ready`."""
         person = self.accounts.person(name, self.caller)
         if person is None:
             yield self.fleet[name]
@@ -69,7 +69,7 @@ class CallerUpstreams:
             async with self.fleet.people.of(name, person) as upstream:
                 yield upstream
         except UpstreamNeedsLoginError as error:
-            if self.accounts.spec(name) is None:  # only its headers name the person
+            if self.accounts.spec(name) is None:  # people do not sign in there, only headers name them
                 raise
             raise self._sign_in_error(name, person) from error
 

@@ -27,11 +27,11 @@ from upstreams.transports.wire import ProgressHandler
 from upstreams.upstream import Upstream
 
 FLUSH_SECONDS: Final = 1.0
-"""Time that an answer waits for a client that does not read its notifications."""
+"""How long an answer waits for a client that does not read its notifications."""
 
 BURST: Final = 20
 PER_SECOND: Final = 5
-"""Messages at once, and per second after that. Others are dropped: nobody waits for a client that does not read."""
+"""Messages in a burst, and per second after that. Further ones are dropped: the client may not read them."""
 
 MAX_PROGRESS_CHARACTERS: Final = 200
 MAX_NAMED_CALLS: Final = 3
@@ -41,17 +41,17 @@ Context: TypeAlias = ServerRequestContext[Any, Any]
 
 
 class Progress:
-    """The progress of one request. Its number is the elapsed seconds; its message says what it waits for.
+    """The progress of one request. Its number is the elapsed seconds; its message says what the request waits for.
 
-    Progress of upstreams becomes a message with the call's name. Its number is not the portal's: concurrent calls have
-    several, and MCP requires one that grows.
+    Progress of upstreams becomes a message with the call's name. Upstreams' numbers cannot be passed on: concurrent
+    calls have several, and MCP requires a number that grows.
     """
 
     def __init__(
         self, report: ProgressFnT, ledger: Ledger, tasks: TaskGroup, keep_alive_seconds: float
     ) -> None:
         self.stage = "working"
-        """What the request waits for if it waits for no call."""
+        """What the request waits for when no call is under way."""
         self._rate = TokenBucket(BURST, PER_SECOND)
         self._queue, waiting = anyio.create_memory_object_stream[str](math.inf)
         self._is_open = anyio.CancelScope()
@@ -118,7 +118,7 @@ class ClientChannel:
         self._progress: Progress | None = None
         self._questions = questions
         self.decider = NOBODY if questions is None else questions.decider
-        """The person at the client, or whoever answered last."""
+        """The person at the client: whoever answered last."""
 
     @asynccontextmanager
     async def open(self, context: Context, ledger: Ledger, keep_alive_seconds: float) -> AsyncIterator[None]:
@@ -137,12 +137,12 @@ class ClientChannel:
             tasks.cancel_scope.deadline = anyio.current_time() + FLUSH_SECONDS
 
     def stage(self, stage: str) -> None:
-        """Set what the request waits for from now on, other than calls."""
+        """Set what the request waits for, other than calls."""
         if self._progress is not None:
             self._progress.stage = stage
 
     def progress_of(self, entry: Entry, upstream: Upstream) -> ProgressHandler | None:
-        """A handler for the progress of one call; None if the client wants none, so that the upstream sends none."""
+        """A handler for the progress of one call; None if the client wants no progress, so the upstream sends none."""
 
         def handle(progress: float, total: float | None, message: str | None) -> None:
             if self._progress is not None and entry.ended is None:
@@ -151,7 +151,7 @@ class ClientChannel:
         return None if self._progress is None else handle
 
     def questions_of(self, upstream: Upstream, spec: UpstreamSection) -> CallQuestions | None:
-        """The questions that the upstream may ask during one call; None if there is no client."""
+        """The questions that the upstream may ask during one call; None without a client."""
         return None if self._questions is None else CallQuestions(self._questions, upstream, spec)
 
     @property
@@ -165,7 +165,7 @@ class ClientChannel:
         return self._questions is not None and await self._questions.sign_in(upstream, url)
 
     async def ask_person(self, form: ElicitRequest) -> dict[str, Json] | None:
-        """The person's answer to a form; None if there is none."""
+        """The person's answer to a form; None without an answer."""
         return None if self._questions is None else await self._questions.form(form)
 
 

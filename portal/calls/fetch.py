@@ -28,7 +28,7 @@ from upstreams import http_client
 from upstreams.errors import UpstreamUnavailableError
 
 IsPortal: TypeAlias = Callable[[int], bool]
-"""Whether a portal listens on a port of this machine. It may block."""
+"""Returns whether a portal listens on a port of this machine. May block."""
 
 _MAX_URL_CHARS = 8192
 _MAX_HEADERS = 100
@@ -38,7 +38,7 @@ _MAX_ADDRESSES = 20
 _PARALLEL = 8
 
 FROM_SCRIPT = "mcp-code-portal-script"
-"""The header of each request of a script, by which portals know and refuse it, also behind a proxy."""
+"""The header in each request of a script. Portals refuse requests that have it, even behind a proxy."""
 
 _SET_BY_PORTAL = re.compile(
     f"{FROM_SCRIPT}|accept-encoding|connection|content-length|expect|host|http2-settings|keep-alive|te|trailer|transfer-encoding|upgrade|"
@@ -51,7 +51,7 @@ _HARMLESS = re.compile(
     "accept|accept-language|content-language|content-type|if-modified-since|if-none-match|range|user-agent",
     re.IGNORECASE,
 )
-"""The headers that a redirect to another host keeps: any other may contain a key for the first host."""
+"""The headers that a redirect to another host keeps. Any other header may contain a key for the first host."""
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 _SYNTAX = "Write it like https://api.example.com/path?query, with method, headers and body beside it."
 _THEIRS = "The server answers so. Ask it for something else."
@@ -62,7 +62,7 @@ _WHAT_ALLOWS = {
     constraints.AddressClass.BY_ADDRESS: _ONLY_PRIVATE.format("that address itself"),
     constraints.AddressClass.NEVER: "No rule can allow it: the address is reserved, or embeds another one.",
 }
-"""Which rule could allow an address, or that none can."""
+"""Hints: the rule that could allow an address, or that none can."""
 
 
 class FetchError(Exception):
@@ -89,7 +89,7 @@ class Network:
     ) -> None:
         """`where` gives the place of a limit; `trusted` are the certificate authorities, by default the system's.
 
-        `is_portal` says whether a portal listens on a port of this machine, which no rule lets scripts reach.
+        `is_portal` finds the ports of this machine where a portal listens: no rule lets scripts reach those.
         """
         self.grant = grant
         self.headers = [(FROM_SCRIPT, "1")] if is_of_scripts else []
@@ -135,7 +135,7 @@ class Network:
 
 
 def _is_of_this_machine(address: constraints.Address) -> bool:
-    # Only an own address can be bound.
+    # Only an address of this machine can be bound.
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
         probe.bind((str(address), 0))
@@ -161,7 +161,7 @@ def _url(text: object) -> httpx2.URL:
 
 def _header_name(name: str) -> str:
     if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}", name):
-        raise ValueError(f"{name[:60]!r} is no name of a header")
+        raise ValueError(f"{name[:60]!r} is not a header name")
     if _SET_BY_PORTAL.fullmatch(name):
         raise ValueError(f"only the portal sets the header {name}")
     return name
@@ -180,7 +180,7 @@ _Header: TypeAlias = tuple[
 
 
 class FetchRequest(pydantic.BaseModel):
-    """A validated request of a script. `timeout` None means the manifest's limit; `body` arrives as base64."""
+    """A validated request of a script. A `timeout` of None means the manifest's limit. `body` arrives as base64."""
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
 
@@ -206,7 +206,7 @@ class FetchRequest(pydantic.BaseModel):
         return request
 
     def redirected(self, status: int, location: str) -> "FetchRequest":
-        """The request after a redirect; another host gets only harmless headers. Raises FetchError."""
+        """The request after a redirect. Another host gets only harmless headers. Raises FetchError."""
         old = self.url
         try:
             url = _url(str(old.join(location))).copy_with(fragment=None)
@@ -242,13 +242,13 @@ class FetchRequest(pydantic.BaseModel):
 
 @dataclass(frozen=True)
 class Fetchers:
-    """What the fetches of all runs share. `is_portal` is as for `Network`."""
+    """Shared by the fetches of all runs. `is_portal` is as for `Network`."""
 
     is_portal: IsPortal
     resolve: constraints.Resolver = field(default_factory=http_client.SystemResolver)
 
     def of_run(self, manifest: Manifest) -> "Fetcher | None":
-        """The fetches of a run that begins now; None if the manifest grants no network."""
+        """The fetcher for a run that begins now; None if the manifest grants no network."""
         grant = manifest.portal.capabilities.network
         if grant is None:
             return None
@@ -267,7 +267,7 @@ class Fetcher:
     async def fetch(self, arguments: dict[str, Json], on_sent: Callable[[], None]) -> bytes:
         """Fetch a URL. Returns `{status, url, headers: [[name, value]], body: base64}` as JSON.
 
-        `on_sent` is called before a request may reach its host. Raises FetchError: there is no response.
+        `on_sent` is called before a request can reach its host. Raises FetchError: there is no response.
         """
         request = FetchRequest.parse(arguments)
         most = self.network.grant.seconds
@@ -295,7 +295,7 @@ class _Hops:
     fetcher: Fetcher
     on_sent: Callable[[], None]
     state: CallState = "not_started"
-    """The state of the call if it fails now."""
+    """The ledger state of the call, should it fail now."""
     host: str = ""
     """The host of the current request, for messages."""
 

@@ -1,7 +1,7 @@
 """Forwards questions of upstreams to the person (elicitation) and the model (sampling) at the client during calls.
 
 Rule 1: a question shows which upstream asks.
-Rule 2: a form with a field for a secret, by its name, title or format, is refused, and a page is opened only by its
+Rule 2: a form with a field for a secret, by its name, title or format, is refused. A page to open is shown with its
 full, plain URL.
 Rule 3: the answer contains the upstream's own names and choices. If they cannot be shown unchanged, the form is
 refused.
@@ -62,7 +62,7 @@ _PLAIN_HOST: Final = re.compile(r"(?:[a-z0-9.-]+|\[[0-9a-f:.]+\])(?::\d{1,5})?",
 def elicitation(
     upstream: str, params: dict[str, Json], scrub: Scrub, client: ClientCapabilities | None
 ) -> ElicitRequest:
-    """The request for the client. Raises QuestionError: the client does not support it, or it is not allowed."""
+    """The request to the client. Raises QuestionError: the client does not support it, or it is not allowed."""
     can = client.elicitation if client else None
     if can is None:
         raise QuestionError("elicitation_unsupported", "the client does not support elicitation")
@@ -89,7 +89,7 @@ def elicitation(
 
 
 def can_show_forms(can: ElicitationCapability) -> bool:
-    """Whether a client that supports elicitation supports forms. Without any mode it does."""
+    """Whether a client that supports elicitation supports forms. It does if it declares no mode."""
     return can.form is not None or can.url is None
 
 
@@ -123,7 +123,7 @@ def _form(schema: Json, scrub: Scrub) -> Json:
 
 
 def _is_secret(name: str, asked: dict[str, Json]) -> bool:
-    """Whether a field asks to type a secret. Prose may mention one, and a choice or a yes is none."""
+    """Whether a field asks for a typed secret. Prose may mention secrets; choices and booleans cannot contain one."""
     chosen = asked.get("items") if asked.get("type") == "array" else asked
     is_choice = isinstance(chosen, dict) and any(chosen.get(word) for word in ("enum", "oneOf", "anyOf"))
     if is_choice or asked.get("type") == "boolean":
@@ -155,7 +155,7 @@ def request_of(params: dict[str, Json]) -> ElicitRequest:
 
 
 MAX_CHARACTERS: Final = 200_000
-"""Size of everything that the model is to read."""
+"""Size of all texts for the model."""
 
 _PASSED_ON: Final = ("messages", "systemPrompt", "temperature", "stopSequences", "modelPreferences")
 
@@ -163,7 +163,7 @@ _PASSED_ON: Final = ("messages", "systemPrompt", "temperature", "stopSequences",
 def sample(
     upstream: str, params: dict[str, Json], scrub: Scrub, client: ClientCapabilities | None, tokens_left: int
 ) -> CreateMessageRequest:
-    """The request for the client, without tools and context, and with at most `tokens_left` tokens.
+    """The request to the client, without tools and context, and with at most `tokens_left` tokens.
 
     Raises QuestionError: the client does not support sampling, or the request is not allowed.
     """
@@ -192,7 +192,7 @@ def sample(
 
 
 class SamplingDepths:
-    """The open sampling requests: the client, the upstream and the script of each."""
+    """The open sampling requests, each with its client, upstream and script."""
 
     def __init__(self) -> None:
         self._under_way: list[tuple[str, str, object]] = []
@@ -201,7 +201,7 @@ class SamplingDepths:
     def deeper(self, client: str, upstream: str, script: object, most: int) -> Iterator[None]:
         """Count one sampling request of `script`. Requests of one script are concurrent, so they count as one level.
 
-        Requests of other scripts may be concurrent or nested; that cannot be known, so each counts.
+        Requests of other scripts may be concurrent or nested. That cannot be known, so each counts.
 
         Raises QuestionError: `most` other scripts wait for samples.
         """
@@ -245,7 +245,7 @@ class Questions:
     async def answer(
         self, upstream: Upstream, spec: UpstreamSection, method: str, params: dict[str, Json]
     ) -> dict[str, Json]:
-        """The client's answer. Raises QuestionError: there is none, or the question is not allowed."""
+        """The client's answer. Raises QuestionError: the client gave none, or the question is not allowed."""
         if self.asked >= MAX_QUESTIONS:
             message = f"upstreams have asked {MAX_QUESTIONS} questions for this script, which is the limit"
             raise QuestionError("question_refused", message)
@@ -260,7 +260,7 @@ class Questions:
             return await self._put(request)
 
     async def form(self, form: ElicitRequest) -> dict[str, Json] | None:
-        """The person's answer to what the portal itself asks; None if there is none."""
+        """The person's answer to a form of the portal itself; None without an answer."""
         try:
             return await self._put(form)
         except QuestionError:
@@ -269,8 +269,8 @@ class Questions:
     async def sign_in(self, upstream: str, url: str) -> bool:
         """Ask the person to sign in at an upstream, on a page of the portal. Returns whether they agreed to open it.
 
-        A client of revision 2025-11-25 that cannot be asked gets the link in the answer, not as the error -32042: that
-        would hide what the script did.
+        A client of revision 2025-11-25 that cannot be asked gets the link in the answer. The error -32042 would hide
+        what the script did.
         """
         can = self.capabilities.elicitation if self.capabilities is not None else None
         if can is None or can.url is None:
@@ -323,7 +323,7 @@ class CallQuestions:
             self.unclear = error
 
     def refusal(self, failure: str) -> QuestionError | None:
-        """The error of a question without an answer, for a call that failed with `failure`; None if there is none.
+        """The error of an unanswered question, for a call that failed with `failure`; None without such a question.
 
         A question that cannot be assigned to a call belongs to this one if `failure` contains the error's text.
         """
@@ -335,8 +335,8 @@ class CallQuestions:
 def comes_in_rounds(context: ServerRequestContext[Any, Any], params: CallToolRequestParams) -> bool:
     """Whether questions to the client need rounds: since 2026-07-28 servers cannot send requests.
 
-    A request that continues another one always does, whatever its client declares. As a new one it would do everything
-    twice.
+    A request that continues another one always comes in rounds, whatever its client declares: treated as a new one, it
+    would do everything twice.
     """
     if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
         return False
@@ -346,7 +346,7 @@ def comes_in_rounds(context: ServerRequestContext[Any, Any], params: CallToolReq
 
 
 def ask_by_request(context: ServerRequestContext[Any, Any]) -> Ask:
-    """Ask by a request on the stream of the client's request."""
+    """Ask with a request on the stream of the client's request."""
     session = context.session
 
     async def ask(question: Question) -> dict[str, Json]:

@@ -34,14 +34,14 @@ RESOURCE_KINDS: Final[Kinds] = {"resources": "resources", "templates": "resource
 PROMPT_KINDS: Final[Kinds] = {"prompts": "prompts"}
 
 OnSent: TypeAlias = Callable[[bool], None]
-"""Runs before a request is sent. The argument says whether an earlier attempt may have arrived."""
+"""Called before a request is sent. The argument says whether an earlier attempt may have arrived."""
 
 LIST_SECONDS: Final = 10.0
-"""Time for each kind of one upstream in a list of all. Bounds upstreams that hang or list without end."""
+"""Time for each kind of one upstream in a list of all. Bounds upstreams that hang or never stop listing."""
 
 
 class ResourceError(Exception):
-    """There is no answer. `state` is the state for the ledger."""
+    """The request was refused or failed. `state` is its state in the ledger."""
 
     def __init__(self, call_error: CallError, state: CallState = "refused") -> None:
         super().__init__(call_error.message)
@@ -73,7 +73,7 @@ class Resources:
     manifest: Manifest
     authorization: Authorization
     own: CallerUpstreams
-    """The upstreams as the caller has them."""
+    """The upstreams, with the caller's logins."""
 
     async def answer(self, function: str, arguments: Mapping[str, Json], entry: Entry) -> Json:
         """Answer a script's call. Raises ResourceError: it is refused, or the upstream gave no answer."""
@@ -114,8 +114,8 @@ class Resources:
     async def _all_listed(self, method: Method, kinds: Kinds, entry: Entry) -> dict[str, Json]:
         """List all upstreams. Upstreams that the rules hide are skipped; those that are not ready get a notice.
 
-        All requests are authorized before the first is sent. No answer flows from one upstream to another, so the flow
-        rules do not stop any of them.
+        All requests are authorized before the first is sent. No answer can flow from one upstream to another, so the
+        flow rules stop none of them.
         """
         await self.own.fleet.settled(self.manifest.portal.server.start_seconds)
         permitted: dict[str, OnSent] = {}
@@ -155,7 +155,7 @@ class Resources:
     ) -> list[Json]:
         seconds = min(self.own.fleet[key].spec.call_seconds, most_seconds)
         try:
-            # A list of all asks nobody to sign in.
+            # Listing all must not ask anyone to sign in.
             await self.own.ready(key, may_ask=most_seconds == math.inf)
             async with self.own.of(key) as upstream:
                 rows = await upstream.offered(listed, seconds=seconds, on_sent=sent)
@@ -187,7 +187,7 @@ class Resources:
         return self.authorization.recheck_on_send(again, permit, entry)
 
     def _authorized(self, request: CallRequest) -> Permit | CallError:
-        """Nobody is asked about a request: one whose method asks is refused."""
+        """Authorize a request. No person is asked: a request whose method asks for approval is refused."""
         permit = self.authorization.authorize(request)
         return permit.error if isinstance(permit, ApprovalNeeded) else permit
 

@@ -1,4 +1,4 @@
-"""What a call needs of the run that makes it; and the functions of the portal, by what answers them."""
+"""What a call needs from its run, and the portal's own functions, grouped by the module that answers them."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
@@ -31,19 +31,19 @@ WAITED: Final = frozenset({SLEEP, EVENT, EVENT_URL, APPROVE, RECALL, SEARCH_TEXT
 """Answered by portal/runs/waits.py. Signatures and documentation of all are in portal/library/library.py."""
 
 _MAX_CHARACTERS: Final = 100
-"""A message shows at most this much of a tool's name."""
+"""Characters of a tool's name in a message."""
 
 
 @dataclass(eq=False)
 class SessionHistory:
     """What earlier runs of a session may have left in its variables: results and imported functions.
 
-    A kept function calls its tool by name. If the upstream later lists a tool of that very name, the name means another
-    tool. So the history holds the tool that each name meant first.
+    A kept function calls its tool by name. The upstream's later listings may give that name to another tool, so the
+    history holds the tool that each name meant first.
     """
 
     sources: set[str] = field(default_factory=set)
-    """The upstreams that were called, by key, and NETWORK: their results may be in variables."""
+    """The keys of the upstreams that were called, and NETWORK: variables may contain their results."""
     _tools: dict[str, str] = field(default_factory=dict)
     _known: dict[str, Namespace] = field(default_factory=dict)
 
@@ -70,7 +70,7 @@ class SessionHistory:
 
 
 class CallJournal(Protocol):
-    """Writes what must be known before a call is made, and what came of it; portal/runs/journal.py."""
+    """Journals a call's intent before it is made, and its outcome; portal/runs/journal.py."""
 
     def opened(self, entry: Entry) -> None: ...
 
@@ -80,7 +80,7 @@ class CallJournal(Protocol):
 
 
 class CallWaits(Protocol):
-    """Answers the functions of WAITED, and asks people about calls; portal/runs/waits.py."""
+    """Answers the functions in WAITED, and asks people about calls; portal/runs/waits.py."""
 
     async def __call__(self, call: ToolCall, entry: Entry) -> Outcome: ...
 

@@ -1,4 +1,4 @@
-"""The call port of a run: what a script asks about functions, and its calls."""
+"""The call port of a run: answers searches, and passes other calls to the broker."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from sandbox_runtime.call_port import CallError, Outcome, ToolCall
 class ScriptSearch:
     """The call port of one run: answers `portal.search` and `portal.describe`, and passes other calls to the broker.
 
-    The ledger records both like other calls.
+    The ledger records searches like other calls.
     """
 
     docs_search: DocsSearch
@@ -34,12 +34,12 @@ class ScriptSearch:
         return Outcome(value=answer)
 
     def _search(self, arguments: dict[str, Json]) -> dict[str, Json] | CallError:
-        """The answer of docs_search, not shortened, because a script reads it."""
+        """The answer of docs_search, without a token budget, because a script reads it."""
         try:
             request = docs_search_request(arguments)
         except RequestError as error:
             return CallError(error.code, str(error), error.hint)
-        # Without reasons: they may have words of upstreams, and a search is no data of theirs.
+        # Without reasons: they may quote upstreams, and a search does not count as data from them.
         return self.docs_search.find(self.broker.snapshot, request, most=0).structured()
 
     def _describe(self, call: ToolCall) -> dict[str, Json] | CallError:
@@ -52,7 +52,7 @@ class ScriptSearch:
         known = snapshot.library.functions.get(snapshot.canonical(name))
         named: Sequence[Function] = () if known is None else (known,)
         if known is None and snapshot.index is not None:
-            hits = snapshot.index.search(name, 2)  # two if several namespaces have it
+            hits = snapshot.index.search(name, 2)  # two show that the name is ambiguous
             named = hits.functions[: hits.exact]
         if len(named) == 1:
             most = self.docs_search.manifest.portal.server.output_tokens

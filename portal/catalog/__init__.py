@@ -1,1 +1,1 @@
-"""What can be called now: the library, its search, the check of scripts, and what is granted."""
+"""The functions that can be called now: the library, its search, the check of scripts, and the grants."""

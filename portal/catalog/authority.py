@@ -111,9 +111,8 @@ MAX_REMEMBERED: Final = 50_000
 class Authority:
     """Decides about tools, for all code that shows, checks or calls them. Caches its decisions.
 
-    It holds the manifest that is in effect. A reload replaces it at any time, also for the scripts that are running:
-    what is revoked is refused at the next call. Only their files, hosts and environment stay. What works in a thread
-    uses a copy.
+    It holds the manifest that is in effect. A reload may replace it at any time, also for running scripts: what is
+    revoked is refused at the next call. Only their files, hosts and environment stay. Work in a thread uses a copy.
     """
 
     def __init__(self, manifest: Manifest, rates: CallRates) -> None:
@@ -121,22 +120,22 @@ class Authority:
         self.replace(manifest)
 
     def replace(self, manifest: Manifest) -> None:
-        """Decide and grant by this manifest from now on."""
+        """Switch to the rules of a reloaded manifest."""
         self.manifest, self.since = manifest, time.monotonic()
         self.pins = Pins(manifest.lock)
-        # A name equals the same name with another former one, which rules match, too. So that is a part of the key.
+        # Names compare equal whatever their former name, but rules match that, too. So it is a part of the key.
         self._decide = lru_cache(MAX_REMEMBERED)(lambda former, **named: decide(manifest, **named))
         self._hints: dict[str, tuple[tuple[RecordedTool, ...], Mapping[str, Hints]]] = {}
 
     def about(self, upstream: str, tool: str, function: str, hints: Hints) -> Decision:
-        """Decide about a tool as such, whatever the arguments; `function` is its name in its namespace."""
+        """Decide about a tool itself, whatever the arguments. `function` is its name in its namespace."""
         return self._decide(former_of(function), upstream=upstream, tool=tool, function=function, hints=hints)
 
     def about_listed(
         self, upstream: str, tools: tuple[RecordedTool, ...], tool: str, function: str, hints: Hints
     ) -> Decision:
-        """Decide about a tool of an upstream that lists `tools` now. A tool that was not accepted is quarantined,
-        whatever grants it.
+        """Decide about a tool of an upstream that lists `tools` now. A tool that was not accepted is quarantined, even
+        if a rule grants it.
         """
         decision = self.about(upstream, tool, function, hints)
         if not decision.granted and not decision.is_shown:
@@ -152,7 +151,7 @@ class Authority:
 
 
 class WithheldError(UpstreamWithheldError):
-    """The call was permitted, but is no longer permitted at the moment of sending."""
+    """The call was permitted, but no longer is at the moment of sending."""
 
     def __init__(self, call_error: CallError) -> None:
         super().__init__(call_error.message)
@@ -163,7 +162,7 @@ class WithheldError(UpstreamWithheldError):
 class CallRequest:
     """A call that a script requests: its destination, the decision about its tool, and its arguments.
 
-    `arguments` is called only if the tool itself is granted. It may raise for invalid arguments.
+    `arguments` is called only if the tool itself is granted. It may raise if they are invalid.
     """
 
     function: str
@@ -178,9 +177,9 @@ class CallRequest:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalNeeded:
-    """Everything permits the call, except that its tool asks. With a person's approval, request it again.
+    """The call is permitted, except that a rule asks a person first. Request it again with the person's approval.
 
-    `arguments` are those that would be sent. `rule` asks, at `where`.
+    `arguments` are those that would be sent. The asking `rule` is at `where`.
     """
 
     request: CallRequest
@@ -190,7 +189,7 @@ class ApprovalNeeded:
 
     @property
     def error(self) -> CallError:
-        """The refusal if nobody can be asked."""
+        """The refusal if no one can be asked."""
         return approval_required(self.request.function, self.request.tool)
 
 
@@ -205,7 +204,7 @@ class Permit:
     is_recorded: bool
     is_approved: bool
     unwritten: Batch | None = None
-    """What tells when the call is in the audit log; None if it is."""
+    """Waits until the call is in the audit log; None if it already is."""
 
     def sent(self, entry: Entry) -> None:
         """Record that the upstream may see the call, so that its data may reach the script."""
@@ -215,9 +214,9 @@ class Permit:
 
 @dataclass(eq=False)
 class Authorization:
-    """Authorizes the calls of one run. `sources` are where the data of the run and its session came from so far.
+    """Authorizes the calls of one run. `sources` are the sources of all data in the run and its session so far.
 
-    `counted` has the budgets that each call spent, by `seq`: once for each request that was sent for it.
+    `counted` has the budgets that each call spent, by `seq`: one entry for each request that was sent for it.
     """
 
     authority: Authority
@@ -233,7 +232,7 @@ class Authorization:
         arguments: Callable[[], dict[str, Json]],
         seq: int = 0,
     ) -> CallRequest:
-        """The request for a call of a function, decided by what its upstream lists now."""
+        """The request for a call of a function, with the decision by its upstream's current listing."""
         hints = self.authority.hints_now(function.upstream, listed, function.tool)
         hints = hints or Hints.of(function.recorded.annotations)
         tool = self.authority.about_listed(function.upstream, listed, function.tool, function.name, hints)
@@ -248,8 +247,8 @@ class Authorization:
     def authorize(
         self, request: CallRequest, *, is_approved: bool = False
     ) -> Permit | CallError | ApprovalNeeded:
-        """Decide about one call. A permitted call is audited and counted; an error says why not, and what would help.
-        `is_approved`: by a person, with these arguments.
+        """Decide about one call. A permitted call is audited and counted; an error says why it is refused, and what
+        would help. `is_approved`: by a person, with these arguments.
 
         Refused calls, and calls that wait for approval, do not count towards budgets.
         """
@@ -279,9 +278,9 @@ class Authorization:
     def confirm(self, request: CallRequest, permit: Permit, *, is_repeat: bool) -> CallError | None:
         """Check a permitted call again at the moment of sending. Returns an error if it must not be sent.
 
-        The tool may have changed meanwhile, so everything that depends on its declarations is decided again: whether it
-        is granted, with which arguments, whether it asks, and whether it may be called unrecorded. A retry counts again
-        towards budgets.
+        The tool may have changed in between, so everything that depends on its declarations is decided again: whether
+        it is granted, with which arguments, whether it asks, and whether it may be called unrecorded. A retry counts
+        again towards budgets.
         """
         decision, code = request.tool, request.tool.code
         if decision.granted and decision.conditions != permit.conditions:
@@ -299,9 +298,9 @@ class Authorization:
         return None
 
     def carry(self, sources: Collection[str] | None) -> set[str]:
-        """Note the sources of what an earlier run left, and return them.
+        """Add the sources of data that an earlier run left, and return them.
 
-        If nobody knows them (None), or the manifest has one of them no longer, they are all.
+        If they are unknown (None), or the manifest no longer has one of them, all sources count.
         """
         found, known = {*(sources or ())}, {*self.authority.manifest.portal.upstreams, NETWORK}
         if sources is None or not found <= known:
@@ -314,8 +313,8 @@ class Authorization:
     ) -> None:
         """Restore what a call counted before the portal restarted, without deciding anything.
 
-        `keys` are those of its budgets; one that the manifest no longer has is ignored. `sources` are where its
-        data came from. `age_seconds` says when it was counted; None if that does not matter for the rates any more.
+        `keys` are those of its budgets; one that the manifest no longer has is ignored. `sources` are those of its
+        data. `age_seconds` says how long ago it was counted; None if the rates already count it.
         """
         self.carry(sources)
         known = {

@@ -70,7 +70,7 @@ def make_entry(
 ) -> CatalogEntry:
     manifest, namespace = authority.manifest, namespace_of(upstream.name)
     tools, summary = upstream.tools, authority.pins.summary(upstream)
-    # Use all tools, so that no name depends on what is granted.
+    # Name all tools, so that no name depends on what is granted.
     names = function_names([tool.name for tool in tools])
     shown: list[RecordedTool] = []
     denied: dict[str, Decision] = {}
@@ -220,7 +220,7 @@ class Catalog:
         return Snapshot(former.version + 1, library, index, *rules)
 
     def _written(self, library: Library) -> frozenset[Path] | None:
-        """The stub files that changed; None if they could not be written."""
+        """Write the stub files. Returns those that changed; None if they could not be written."""
         try:
             return write_stubs(library, self._stubs) if self._stubs else frozenset()
         except OSError as error:
@@ -229,7 +229,7 @@ class Catalog:
 
 
 def describe_state(upstream: ListedUpstream, max_detail_characters: int | None = None) -> str:
-    """The state of an upstream, since when, and why, as scripts and models may read it."""
+    """The state of an upstream, since when, and why, in words for scripts and models."""
     state = upstream.state
     since = state.since.strftime("%H:%M:%S")
     detail = f": {state.detail}" if state.detail else ""

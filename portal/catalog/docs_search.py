@@ -62,9 +62,9 @@ class Found:
         return DocsSearchAnswer(self, max_tokens)
 
     def fitting(self, form: Callable[["Found"], str], max_tokens: int) -> "Found":
-        """As much of it as fits into `max_tokens` in this form; a notice says what was dropped.
+        """Shorten it until it fits into `max_tokens` in this form; a notice says what was dropped.
 
-        The smallest is returned even if it does not fit.
+        The shortest version is returned even if it does not fit.
         """
         shown, listed = len(self.functions), len(self.namespaces or ())
         while not is_within(form(part := self._cut(shown, listed, self.full)), max_tokens):
@@ -74,7 +74,7 @@ class Found:
         return part
 
     def _shortened(self, form: Callable[["Found"], str], max_tokens: int) -> "Found":
-        """The first function, its result shortened from its depths on if that is enough; else without types."""
+        """The first function, with the deepest levels of its result dropped if that is enough; else without types."""
         fewest = min(len(self.functions), 1), min(len(self.namespaces or ()), 1)
         best = self._cut(*fewest, 0)
         for depth in range(-1, MAX_DEPTH) if self.full else ():
@@ -113,7 +113,7 @@ class Found:
 
 @dataclass(frozen=True)
 class DocsSearchAnswer:
-    """What was found, within `max_tokens`. A form costs nothing until it is read: most clients get only the text."""
+    """The answer within `max_tokens`. A form costs nothing until it is read: most clients get only the text."""
 
     found: Found
     max_tokens: int
@@ -175,10 +175,10 @@ MAX_DETAIL_CHARACTERS = 300
 """Characters of the reason in a notice about an upstream that is not ready."""
 
 MAX_STATE_NOTICES = 10
-"""Upstreams that are not ready, shown with the reason, of those that could be the answer."""
+"""Upstreams that are not ready but could be the answer, shown with the reason."""
 
 _MAX_NAMED = 3
-"""Other upstreams that are not ready, shown by name. All are counted."""
+"""Other upstreams that are not ready, shown by name; all are counted."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,7 +189,7 @@ class DocsSearch:
     catalog: Catalog
     fleet: Iterable[ListedUpstream]
     waiting: Sequence[str] = ()
-    """Files whose change waits for the operator."""
+    """Files with changes that wait for the operator."""
 
     @property
     def manifest(self) -> Manifest:
@@ -211,11 +211,11 @@ class DocsSearch:
     def find(
         self, snapshot: Snapshot, request: DocsSearchRequest, most: int = MAX_DETAIL_CHARACTERS
     ) -> Found:
-        """Search the snapshot, without waiting for upstreams. Reasons why some are down have `most` characters."""
+        """Search the snapshot, without waiting for upstreams. `most` limits the characters of reasons in notices."""
         query, key = request.query.strip(), self._key(request.upstream)
         assert snapshot.index is not None, "a fresh snapshot has one"
         hits = snapshot.index.search(request.query, request.limit + _SPARE, key)
-        # A function of portal is no answer to a query that only shares a word with it.
+        # A function of `portal` does not answer a query that only shares a word with it.
         words, own = {*read_query(query).words}, [each for each in hits.functions if each.namespace == PORTAL]
         strange = {each for each in own if 2 * _words_of(each, words)[1] < len(words)}
         functions = [each for each in hits.functions if each not in strange][: request.limit]
@@ -244,7 +244,7 @@ class DocsSearch:
         return [each for each in self.fleet if key in (None, each.name)]
 
     def _state_notices(self, query: str, key: str | None, hits: "SearchHits", most: int) -> Iterator[str]:
-        """Why upstreams are not ready that could be the answer; the names of some others."""
+        """Notices about upstreams that are not ready: the reason if one could be the answer, else its name."""
         asked, found = {*terms_of(query, _MAX_SAID_CHARACTERS)}, {each.upstream for each in hits.functions}
         meant = silent = [upstream for upstream in self.searched(key) if not upstream.state.is_well]
         if query and key is None:
@@ -265,7 +265,7 @@ class DocsSearch:
             yield NO_UPSTREAMS
 
     def _key(self, name: str | None) -> str | None:
-        """The manifest's key for `name`, which may also be a namespace. Returns an unknown name as it is."""
+        """The manifest's key for `name`, which may also be a namespace. An unknown name is returned unchanged."""
         namespaces = self.manifest.namespaces
         if name is None or name in namespaces:
             return name
@@ -299,20 +299,20 @@ _NOTHING = "nothing found: try other words for one step of the task, or an empty
 
 
 def _is_weak(words: Set[str], functions: Sequence[Function]) -> bool:
-    """Whether none has half of a few words, where a word that only its texts have counts half."""
+    """Whether no function has half of the words. A word that is only in a function's texts counts half."""
     is_judged = functions and 0 < len(words) <= FEW_WORDS
     return bool(is_judged) and max(sum(_words_of(each, words)) for each in functions) < len(words)
 
 
 def _words_of(function: Function, words: Set[str]) -> tuple[int, int]:
-    """How many of the words its name has, and how many its name or its texts have."""
+    """The number of the words in its name, and the number in its name or its texts."""
     named = {*terms_of(f"{function.tool} {function.upstream}", MAX_NAME_CHARACTERS)}
     said = named.union(terms_of(f"{function.description} {function.brief}", _MAX_SAID_CHARACTERS))
     return sum(may_mean(word, named) for word in words), sum(may_mean(word, said) for word in words)
 
 
 def _absence_notices(snapshot: Snapshot, query: str, functions: Sequence[Function]) -> Iterator[str]:
-    """Why a function is missing or cannot be called, as far as the caller may know."""
+    """Notices why a function is missing or cannot be called, as far as the caller may know."""
     withheld = dict(snapshot.withheld(query))
     for best in functions[:1]:
         if decision := snapshot.denied.get(best.qualified):
@@ -330,7 +330,7 @@ def _absence_notices(snapshot: Snapshot, query: str, functions: Sequence[Functio
 
 
 def _is_absent(query: str, functions: Sequence[Function]) -> bool:
-    """Whether a function's whole name was asked for, `tickets.get_isue`, and is none of those found."""
+    """Whether the query is a function's whole name, `tickets.get_isue`, and none of those found has it."""
     asked = asked_name(query)
     found = {
         name.casefold()

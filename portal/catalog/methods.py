@@ -1,4 +1,4 @@
-"""The requests about resources and prompts, which rules match like tools."""
+"""The requests for resources and prompts, which rules match like tools."""
 
 from typing import Final, Literal, TypeAlias
 
@@ -13,4 +13,4 @@ HINTS: Final = Hints(readonly=True, is_silent=False)
 """All methods only read."""
 
 LISTED: Final = [ListedTool(method, method, HINTS, None) for method in METHODS]
-"""Their arguments are unknown here, so that no condition on arguments is reported as a mistake."""
+"""Their arguments are unknown here, so that a condition on arguments is never reported as a mistake."""

@@ -1,6 +1,6 @@
-"""The functions that scripts may call at one moment, and the reasons against the others.
+"""The functions that scripts may call at one moment, and the reasons why they may not call others.
 
-Rule 1: a Snapshot never changes. A run keeps the one it was checked against.
+Rule 1: a Snapshot never changes. A run keeps the one that it was checked against.
 """
 
 import difflib
@@ -33,8 +33,8 @@ _MAX_WITHHELD = 5
 class Snapshot:
     """The functions that scripts may call at one moment.
 
-    `denied` holds the decisions against functions by qualified name, including those that the library still shows.
-    `silent` says by namespace why it is empty.
+    `denied` holds the decisions against functions, by qualified name, including those that the library still shows.
+    `silent` says by namespace why it has no functions.
     """
 
     version: int
@@ -51,7 +51,7 @@ class Snapshot:
         return frozenset({*self.library.namespaces, *self.silent, *self._hidden})
 
     def canonical(self, qualified: str) -> str:
-        """The own name of a function that a script may call by another one."""
+        """The current name of a function that a script may call by another name."""
         return self.library.other_names.get(qualified, qualified)
 
     def table(self, namespaces: Collection[str]) -> Mapping[str, Mapping[str, str]]:

@@ -1,4 +1,4 @@
-"""The answer of a run, for people and as JSON."""
+"""Prints the answer of a run, for people or as JSON."""
 
 from manifests.json_value import Json
 from portal.cli.terminal import Terminal
@@ -7,7 +7,7 @@ from portal.runs.content import content_blocks
 
 
 def print_answer(answer: Answer, is_json: bool, terminal: Terminal, output_tokens: int) -> None:
-    """Print its output and its value on stdout, the ledger, notices and emitted blocks on stderr.
+    """Print a run's output and value on stdout, its ledger, notices and emitted blocks on stderr.
 
     The blocks are those that a client would get with these `output_tokens`.
     """

@@ -35,7 +35,7 @@ WARNED: Final = 3
 NO_SUCH_UPSTREAM: Final = 2
 
 _MAX_SHOWN: Final = 10
-"""Suspicious texts and quarantined tools that are shown; more are counted. The JSON has all of them."""
+"""Suspicious texts and quarantined tools that are shown; more are counted. The JSON lists all."""
 
 _PROBE: Final = "import sys; sys.version.split()[0]"
 
@@ -51,7 +51,7 @@ class ToolRow:
 
     @property
     def is_withheld(self) -> bool:
-        """Whether only its own declaration keeps it from scripts."""
+        """Whether only its own declaration withholds it from scripts."""
         return not self.decision.granted and self.decision.is_shown
 
     @property
@@ -70,7 +70,7 @@ class Findings:
     granted: list[str] = field(default_factory=list)
     upstreams: list[dict[str, Json]] = field(default_factory=list)
     withheld: list[dict[str, str]] = field(default_factory=list)
-    """Tools that only their own declaration keeps from scripts, and what to write to grant each."""
+    """Tools that only their own declaration withholds from scripts, and what to write to grant each."""
     quarantined: list[str] = field(default_factory=list)
     """Tools whose definitions portal.lock does not accept."""
     suspicious: list[str] = field(default_factory=list)
@@ -174,7 +174,7 @@ def _check_upstreams(portal: Portal, names: Sequence[str], findings: Findings) -
 
 
 def _lacking(upstream: Upstream) -> Iterator[str]:
-    """What this shell has for certificates, proxies and package indexes, and the child lacks."""
+    """This shell's variables for certificates, proxies and package indexes that the child lacks."""
     there = upstream.spec.env if isinstance(upstream.spec, StdioUpstream) else os.environ
     shell = [name for name, value in sorted(os.environ.items()) if value and NETWORK_VARIABLE.fullmatch(name)]
     if found := [name for name in shell if name not in there]:
@@ -193,8 +193,8 @@ def _tools(portal: Portal, upstream: Upstream) -> list[ToolRow]:
 def _check_manifest(manifest: Manifest, portal: Portal, findings: Findings) -> None:
     if manifest.path is not None and manifest.waiting:
         findings.warnings.append(
-            f"a change of {', '.join(manifest.waiting)} waits, as a portal ran, or was killed, and is not checked: "
-            f"`check --waiting` does, and starts what it names; {reload_hint(manifest.path)}"
+            f"a change of {', '.join(manifest.waiting)} waits, because a portal runs or was killed, and is not "
+            f"checked: `check --waiting` checks it, and starts what it names; {reload_hint(manifest.path)}"
         )
     for path in literal_tokens(manifest.written, ("upstreams",)):
         findings.warnings.append(
@@ -211,7 +211,7 @@ def _check_manifest(manifest: Manifest, portal: Portal, findings: Findings) -> N
 async def _check_sign_in_and_store(manifest: Manifest, findings: Findings) -> None:
     auth, runs = manifest.portal.server.auth, manifest.portal.runs
     if auth is not None and (fault := await Provider(auth).fault()):
-        findings.errors.append(f"{manifest.where('server', 'auth')}: nobody can sign in: {fault}")
+        findings.errors.append(f"{manifest.where('server', 'auth')}: no one can sign in: {fault}")
     if runs.is_shared and runs.key is None:
         where = manifest.where("runs", "store")
         findings.warnings.append(f"{where}: arguments and results lie there in the clear. Set runs.key")

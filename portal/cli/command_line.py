@@ -39,7 +39,7 @@ _EXPLAINED: Final = (SandboxError, PortalError, ManifestError, OSError)
 
 
 def run_command_line(arguments: Sequence[str]) -> int:
-    """Run one command and return its exit status. Raises SystemExit: there is none, or --help."""
+    """Run one command and return its exit status. Raises SystemExit: no command, or --help."""
     return run_command(parse_arguments(arguments))
 
 
@@ -58,7 +58,7 @@ def run_command(options: argparse.Namespace) -> int:
         command = getattr(import_module(f"portal.cli.{module}"), function)
         path = find_manifest(options.config, os.environ) if options.needs_manifest else None
         if path is None and options.needs_manifest and Acceptance(DEFAULT_FILE).hashes():
-            path = DEFAULT_FILE  # that it is gone is a change
+            path = DEFAULT_FILE  # a missing file counts as a change
         manifest = _manifest(path, options, terminal)
         if options.profile is not None and options.profile not in manifest.portal.profiles:
             terminal.error(unknown_name("profile", options.profile, manifest.portal.profiles))
@@ -71,14 +71,14 @@ def run_command(options: argparse.Namespace) -> int:
     except ManifestError as error:
         terminal.error(*error.lines())
         if options.runs == "check:command" and options.json:
-            # Programs that read the findings read these too.
+            # Programs that read the findings as JSON read these too.
             import_module("portal.cli.check").report_invalid_manifest(error, terminal)
         return USAGE_ERROR
     return 0 if options.runs == "serve:command" and status == TERMINATED else status
 
 
 def _manifest(path: Path | None, options: argparse.Namespace, terminal: Terminal) -> Manifest:
-    """Load the manifest that was accepted. Nothing of a change that waits runs, unless `options` say so.
+    """Load the accepted manifest. Nothing in a change that waits runs, unless `options` say so.
 
     Raises ManifestError.
     """
@@ -87,7 +87,7 @@ def _manifest(path: Path | None, options: argparse.Namespace, terminal: Terminal
     files, waiting = (read_files(path, os.environ), ()) if options.takes_all else choose_files(path)
     manifest = replace(parse_manifest(files, os.environ, fetch_secrets), waiting=waiting)
     if waiting:
-        why = f"a change of {', '.join(waiting)} waits, and is not used here: a portal ran, or was killed"
+        why = f"a change of {', '.join(waiting)} waits, because a portal runs or was killed, and is not used"
         terminal.note(f"{why}; {reload_hint(path)}")
     if options.runs == "serve:command":
         note_start(files, waiting)

@@ -86,7 +86,7 @@ def _explanations(
 def _of_call(
     portal: DocsSearch, qualified: str, tool: Decision, arguments: dict[str, Json], repairs: list[str]
 ) -> Decision:
-    """Decide about the call. Adds the repairs of its arguments to `repairs`."""
+    """Decide about a call of the tool. Adds the repairs of its arguments to `repairs`."""
     manifest, function = portal.manifest, portal.catalog.snapshot.library.functions[qualified]
     try:
         wire, found = normalize_arguments(function, arguments, repairs=manifest.portal.server.repairs)
@@ -106,7 +106,7 @@ def _explanation(
     of_tool: Decision | None = None,
     repairs: list[str] | None = None,
 ) -> dict[str, Json]:
-    """The decision about one tool; or about one call of it, and then `of_tool` is that about the tool.
+    """The decision about one tool, or about one call of it; then `of_tool` is the decision about the tool.
 
     `conditions` are groups of rules, each with its place and demand. One rule of each group must be met. `repairs`
     lists the changes to the arguments before they are sent. `asks` is the rule by which a person has to approve each

@@ -118,7 +118,7 @@ class _Import:
             line(f"- {out.origin.name} ({out.origin.place(self.home)}): skipped: {out.reason}")
 
     def _facts(self) -> dict[str, Json]:
-        """The same as data, with names of variables but no values."""
+        """The report as data, with names of variables but no values."""
         return {
             "servers": [
                 {
@@ -136,7 +136,7 @@ class _Import:
 
     def _write(self) -> None:
         target, note, options = self.target, self.terminal.note, self.options
-        # With --install alone, what the manifest lacks stays in the client.
+        # With --install alone, servers that the manifest lacks stay in the client.
         adds = options.add or not (target.is_there and options.install)
         new = [each for each in self.merging.imported if adds and each.spec is not None]
         lines = {each.name: self.merging.lines(each, self.home) for each in new}
@@ -162,7 +162,7 @@ class _Import:
         self._report_installed(replaced)
 
     def _replace(self, replaced: Mapping[ClientFile, Sequence[Origin]], text: str) -> None:
-        """Write all files or none. Raises PortalError, OSError: one cannot be written, or is of no use."""
+        """Write all files or none. Raises PortalError, OSError: one cannot be written, or would not work."""
         target, options = self.target, self.options
         shell = os.environ if options.install else {}
         needed = required(target.read(text).data) - _INHERITED if options.save_secrets else ()

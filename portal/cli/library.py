@@ -41,7 +41,7 @@ async def search(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
 
 
 async def stubs(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
-    """Print the stubs of one namespace or all, or write them as a package. Waits for their upstreams."""
+    """Print the stubs of one namespace or of all, or write all as a package. Waits for the upstreams."""
     from portal.app.composition import open_portal
 
     # A package always has all namespaces.

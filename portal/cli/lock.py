@@ -67,7 +67,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     elif options.diff and found and (options.verbose or all(each.kind == "changed" for each in found)):
         terminal.line("to accept exactly this:")
         terminal.line(f"    mcp-code-portal lock --accept '*@{hash_of(found)}'")
-    elif options.diff and found:  # a definition steers the models that read it: none is offered unseen
+    elif options.diff and found:  # definitions steer models, so none is offered for acceptance unseen
         terminal.line("`lock --diff --verbose` shows whole definitions, and how to accept exactly these")
     elif chosen is not None and not options.diff:
         done = f"{len(chosen)} accepted, {len(found) - len(chosen)} unchanged"

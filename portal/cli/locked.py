@@ -1,4 +1,4 @@
-"""The tools of upstreams as portal.lock accepts them: who only reads about them starts nothing, and imports no SDK."""
+"""The tools of upstreams as portal.lock accepts them. Commands that only read start nothing, and import no SDK."""
 
 import os
 from argparse import Namespace
@@ -22,9 +22,9 @@ from upstreams.tools import ListedUpstream, ListingStore
 async def opened_search(
     manifest: Manifest, names: Collection[str], options: Namespace, terminal: Terminal, tool: str = ""
 ) -> AsyncIterator[DocsSearch]:
-    """What a portal shows of these upstreams: from the lockfile if it has that, else as they list it now.
+    """The functions of these upstreams as a portal shows them: from the lockfile if it has them, else as listed now.
 
-    With `tool`, only the tools that this name may mean have to be there.
+    With `tool`, the lockfile needs to have only the tools that this name may mean.
     """
     known = await _known(manifest, manifest.lock) if manifest.lock and not options.live else []
     asked = [each for each in known if each.name in names]
@@ -49,9 +49,9 @@ async def opened_search(
 
 
 async def _known(manifest: Manifest, lock: Lock) -> list[ListedUpstream]:
-    """Upstreams whose tools are known: from the last listing, if their section of the manifest was the same then.
+    """Upstreams whose tools are known: from the last listing, if their section of the manifest has not changed since.
 
-    The lock stands for what was never listed here, as after a clone.
+    For upstreams that were never listed here, as after a clone, the lockfile counts.
     """
     found: list[ListedUpstream] = []
     for name, spec in manifest.portal.upstreams.items():
@@ -67,9 +67,9 @@ async def _known(manifest: Manifest, lock: Lock) -> list[ListedUpstream]:
 
 
 def _is_accepted(manifest: Manifest, upstreams: Sequence[ListedUpstream], tool: str) -> bool:
-    """Whether the lock accepts all that they list; with `tool`, all that this name may mean, and there is some."""
+    """Whether the lock accepts all tools that they list; with `tool`, all that this name may mean, and at least one."""
     if not tool and manifest.portal.runs.is_shared:
-        return False  # what results look like is in the database that replicas share
+        return False  # the observed types are in the database that replicas share
     pins = Pins(manifest.lock)
     meant = [
         (upstream, each.tool)

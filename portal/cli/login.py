@@ -50,7 +50,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
 
 async def _in(manifest: Manifest, name: str, spec: HttpUpstream, may_browse: bool, terminal: Terminal) -> int:
     def show(issuer: str, url: str) -> None:
-        # Show the issuer before anybody types a password: an upstream can name any authorization server.
+        # Show the issuer before the person types a password: an upstream can name any authorization server.
         terminal.note(f"To sign in to {name!r} at {issuer}, open this in a browser on this machine:")
         terminal.result(url)
         # A text browser would take over the terminal.
@@ -86,7 +86,7 @@ def _none(name: str, terminal: Terminal) -> int:
 
 
 def _persons_logins(manifest: Manifest, name: str, subject: str, tenant: str | None) -> list[Login]:
-    """The logins of a person with any profile, which are deleted from the store of runs."""
+    """Delete a person's logins, of any profile, from the store of runs, and return them."""
     auth = manifest.portal.server.auth
     if auth is None:
         return []

@@ -22,7 +22,7 @@ async def schema(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
 
 
 async def completion(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
-    """Print the shell's script that completes commands, options and files."""
+    """Print the completion script of a shell, for commands, options and files."""
     terminal.result(completion_script(options.shell))
     return 0
 

@@ -62,7 +62,7 @@ class _Parser(argparse.ArgumentParser):
     """The class of the parser and of the parsers of all commands."""
 
     def error(self, message: str) -> NoReturn:
-        """Escape the message: it may contain file names that somebody else chose."""
+        """Escape the message: it may contain file names that other people chose."""
         from portal.base.plain_text import marked_lines
 
         if found := _INVALID_CHOICE.search(message):
@@ -126,14 +126,14 @@ def _runs(commands: _Commands) -> None:
     approve.add_argument("--yes", action="store_true", help="do not ask; the audit log says so")
     approve.set_defaults(is_approved=True, reason="")
     deny = action("deny", "deny a call that waits for a person", "decide", seq="which call")
-    deny.add_argument("--reason", metavar="TEXT", default="", help="what the script is told")
+    deny.add_argument("--reason", metavar="TEXT", default="", help="the reason that the script gets")
     deny.set_defaults(is_approved=False, arguments=None, yes=False)
     action("cancel", "end a run")
     replay = action("replay", "repeat a run from its journal step by step, without making a call")
     replay.add_argument("--at", type=int, metavar="SEQ", help="only until this call")
-    fork = action("fork", "start a run that goes on from a point of another one, live")
+    fork = action("fork", "start a run that repeats another one up to a call, and continues live")
     fork.add_argument("--at", type=int, metavar="SEQ", required=True, help="the first call to make again")
-    fork.add_argument("--script", type=Path, metavar="FILE", help="go on with this script")
+    fork.add_argument("--script", type=Path, metavar="FILE", help="continue with this script")
     fork.add_argument("--yes", action="store_true", help="do not ask")
 
 
@@ -270,7 +270,7 @@ def _command(
 ) -> argparse.ArgumentParser:
     """Add a command. By default, the function `command` of the module with its name runs it.
 
-    With the `default` SUPPRESS an action of a command keeps the options that were written before it.
+    With the `default` SUPPRESS, an action of a command keeps options that were written before it.
     """
     parser: argparse.ArgumentParser = commands.add_parser(
         name, help=text, description=text[0].upper() + text[1:] + "."
@@ -299,7 +299,7 @@ def _json_object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise argparse.ArgumentTypeError(f"it is no JSON: {error}") from None
+        raise argparse.ArgumentTypeError(f"it is not valid JSON: {error}") from None
     if not isinstance(value, dict):
         raise argparse.ArgumentTypeError(f"it must be a JSON object, not a {type(value).__name__}")
     return value

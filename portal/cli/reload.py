@@ -1,4 +1,4 @@
-"""`mcp-code-portal reload`: shows what changed in a manifest and its files, and lets exactly that take effect."""
+"""`mcp-code-portal reload`: shows the changes of a manifest and its files, and accepts exactly those."""
 
 import os
 from argparse import Namespace
@@ -20,7 +20,7 @@ from portal.app.reload import without_fixed
 from portal.cli.terminal import Terminal
 
 REFUSED: Final = 2
-"""The exit status if nothing was accepted. 1: a running portal does not run on it in time."""
+"""The exit status if nothing was accepted. 1: a running portal did not switch to it in time."""
 
 ANSWER_SECONDS: Final = 15.0
 _POLL_SECONDS: Final = 0.2
@@ -37,7 +37,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     accepted = acceptance.files() or ManifestFiles(path, {path.name: b""})
     for line in difference(accepted, files):
         terminal.line(line)
-    with suppress(ManifestError):  # they do not fit together: the portal's log says why
+    with suppress(ManifestError):  # an invalid combination: the portal's log says why
         both = (parse_manifest(each, os.environ, stand_in) for each in (accepted, files))
         keys = without_fixed(*map(acceptance.with_copies, both))[1]
         if keys and portals_of(path):
@@ -52,7 +52,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
 
 
 def difference(old: ManifestFiles, new: ManifestFiles) -> Iterator[str]:
-    """The difference, line by line. Of portal.env the values are shown that are settings or start something."""
+    """The difference, line by line. Values in portal.env are shown only if they are settings or start something."""
     env, lock = env_path(new.path).name, lock_path(new.path).name
     for name in differing(old.hashes, new.hashes):
         before, after = (files.contents.get(name) for files in (old, new))
@@ -65,7 +65,7 @@ def difference(old: ManifestFiles, new: ManifestFiles) -> Iterator[str]:
             continue
         lines: list[str] = []
         if name in (new.path.name, lock) or name.endswith((".py", ".sh")) or (after or b"").startswith(b"#!"):
-            # Without loss: no byte may differ unseen. str.splitlines() knows ends that are none for Python or YAML.
+            # Lossless, so that no byte differs unseen. str.splitlines() splits at more characters than Python or YAML.
             was, now = (
                 (each or b"").decode("utf-8", "surrogateescape").split("\n") for each in (before, after)
             )
@@ -75,9 +75,9 @@ def difference(old: ManifestFiles, new: ManifestFiles) -> Iterator[str]:
 
 async def _report(path: Path, hashes: Mapping[str, str], terminal: Terminal) -> int:
     """Wait for the running portals, and print a line for each."""
-    contents = {*hashes.values()}  # by a link the files have other names
+    contents = {*hashes.values()}  # hashes only, because the files have other names by a link
     with anyio.move_on_after(ANSWER_SECONDS):
-        while any({*each.hashes.values()} != contents for each in portals_of(path)):  # noqa: ASYNC110  # files tell nobody
+        while any({*each.hashes.values()} != contents for each in portals_of(path)):  # noqa: ASYNC110  # files send no events
             await anyio.sleep(_POLL_SECONDS)
     status, portals = 0, portals_of(path)
     for each in portals:

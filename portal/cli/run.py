@@ -35,7 +35,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     ledger, output_tokens = Ledger(), manifest.portal.server.output_tokens
 
     async def await_upstreams(fleet: Fleet, names: Collection[str]) -> None:
-        # They end with this command, so a later attempt would start them again.
+        # Upstreams end with this command, so each start counts as the only attempt.
         await upstreams_tried(fleet, terminal, names)
 
     async with open_portal(

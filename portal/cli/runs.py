@@ -1,6 +1,6 @@
 """`mcp-code-portal runs`: lists, shows, watches and steers the runs of a manifest, whether or not a portal is running.
 
-It works on the store of runs itself, and shows the runs of all callers: whoever can read the file may.
+It works directly on the store of runs, and shows the runs of all callers: whoever can read the file may see them.
 """
 
 import getpass
@@ -64,7 +64,7 @@ _STEP_CHARACTERS = 200
 
 @contextmanager
 def _stores(manifest: Manifest, terminal: Terminal, run: str = "") -> Iterator[dict[RunTables, Place]]:
-    """The store of the manifest; without one, or if no run there begins so, also those in this user's state folder.
+    """The manifest's store; without one, or if no run there begins with `run`, also those in this user's state folder.
 
     Raises StoreError: the manifest's store cannot be read.
     """
@@ -87,7 +87,7 @@ def _stores(manifest: Manifest, terminal: Terminal, run: str = "") -> Iterator[d
 def _named(
     manifest: Manifest, options: Namespace, terminal: Terminal
 ) -> Iterator[tuple[RunTables, str, Place]]:
-    """The store of the run that is named by its id or a unique prefix, its id, and the place. Raises RunsError."""
+    """Find a run by its id or a unique prefix. Returns its store, its id, and the store's place. Raises RunsError."""
     run = options.run
     with _stores(manifest, terminal, run) as stores:
         found = {each.id: tables for tables in stores for each in tables.listed(limit=2, written=run)}
@@ -157,18 +157,18 @@ async def show(manifest: Manifest, options: Namespace, terminal: Terminal) -> in
 
 
 async def watch(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
-    """Print what happens to a run until it ends; without one, what happens to all runs from now on."""
+    """Print the events of a run until it ends; without a run, those of all runs from now on."""
     with ExitStack() as stack:
         if options.run is not None:
             tables, run, _ = stack.enter_context(_named(manifest, options, terminal))
-            _say_if_nobody(tables, run, terminal)
+            _note_if_not_running(tables, run, terminal)
             seen = {tables: 0}
         else:
             stores = stack.enter_context(_stores(manifest, terminal))
             run, seen = None, {each: each.last_log() for each in stores}
         is_open = bool(seen)
         while is_open:
-            # The state first: then everything that led to it is in the log.
+            # The state is read first, so that the log has everything that led to it.
             is_open = run is None or _is_open(tables, run)
             for tables in seen:
                 while rows := tables.log_after(seen[tables], run):
@@ -185,9 +185,9 @@ async def watch(manifest: Manifest, options: Namespace, terminal: Terminal) -> i
 
 
 async def wait(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
-    """Wait until a run has ended, and print its answer. Exits with 1 if that is not ok, TIMED_OUT if it goes on."""
+    """Wait until a run has ended, and print its answer. Exits with 1 if it is not ok, TIMED_OUT without an answer."""
     with _named(manifest, options, terminal) as (tables, run, _):
-        _say_if_nobody(tables, run, terminal)
+        _note_if_not_running(tables, run, terminal)
         asked: set[int] = set()
         with anyio.move_on_after(options.timeout):
             while _is_open(tables, run):
@@ -207,15 +207,15 @@ async def wait(manifest: Manifest, options: Namespace, terminal: Terminal) -> in
 
 
 async def decide(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
-    """Approve or deny a call that waits for a person. Exits with 2 if nobody confirms an approval."""
+    """Approve or deny a call that waits for a person. Exits with 2 if an approval is not confirmed."""
     state = "approved" if options.is_approved else "denied"
     with _named(manifest, options, terminal) as (tables, run, _):
         row = find_run(tables, run, None)
         call = call_to_decide(tables, row, options.seq)
         asks = options.is_approved and not options.yes and call.state == "waiting"
-        # Not within the transaction: a slow terminal would hold the portal's lock.
+        # Printed outside of the transaction, because a slow terminal would hold the portal's lock.
         for view in waiting_view([call]) if asks or not options.json else []:
-            # Whoever is asked reads stderr; the output may go elsewhere.
+            # On stderr, where the question is: stdout may go elsewhere.
             line = terminal.note if asks else terminal.line
             _show_call(view, f"{run}:", line)
             _show("script", row.title, line)
@@ -228,8 +228,8 @@ async def decide(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
             decide_call(tables, run, call.seq, decider, Approvers(), is_approved=options.is_approved, **more)
         state = state if call.state == "waiting" else "revoked for later calls"
         view = {"run_id": run, "seq": call.seq, "function": call.function, "state": state}
-        _tell(view, f"call {call.seq} is {state}", options, terminal)
-        _say_if_nobody(tables, run, terminal)
+        _print_change(view, f"call {call.seq} is {state}", options, terminal)
+        _note_if_not_running(tables, run, terminal)
     return 0
 
 
@@ -237,7 +237,7 @@ async def cancel(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
     """End a run in any state."""
     with _named(manifest, options, terminal) as (tables, run, _), tables.transaction(is_lasting=True):
         cancel_run(tables, run)
-    _tell({"run_id": run, "state": "cancelled"}, f"run {run} is cancelled", options, terminal)
+    _print_change({"run_id": run, "state": "cancelled"}, f"run {run} is cancelled", options, terminal)
     return 0
 
 
@@ -259,7 +259,7 @@ async def replay(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
         except DivergenceError as error:
             divergence, record = error, record.until(error.index)
         except RecordError:
-            # A record without an ending was repeated to its last event.
+            # A record without an ending was replayed to its last event.
             if record.ending is not None or record.origin.position:
                 raise
     ended = {} if result is None else {"result": result.value, "error": result.error and result.error.message}
@@ -282,7 +282,7 @@ async def replay(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
 
 
 async def fork(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
-    """Start a run that goes on from a point of another one, live. Exits with 2 if nobody confirms it."""
+    """Start a run that continues live from a point of another one. Exits with 2 if it is not confirmed."""
     try:
         code = None if options.script is None else options.script.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -294,9 +294,9 @@ async def fork(manifest: Manifest, options: Namespace, terminal: Terminal) -> in
             return USAGE_ERROR
         with tables.transaction(is_lasting=True):
             row = fork_run(tables, run, options.at, code)
-        text = f"{row.id} goes on from there. Its answer: {shell_command(manifest, 'runs', 'wait', row.id)}"
-        _tell(run_view(row, tables.caller(row.owner)), text, options, terminal)
-        _say_if_nobody(tables, row.id, terminal)
+        text = f"{row.id} continues from there. Its answer: {shell_command(manifest, 'runs', 'wait', row.id)}"
+        _print_change(run_view(row, tables.caller(row.owner)), text, options, terminal)
+        _note_if_not_running(tables, row.id, terminal)
     return 0
 
 
@@ -305,7 +305,7 @@ def _list(listed: Sequence[Listed], terminal: Terminal) -> None:
         (short_id(row.id), row.state, _age(row.began), escaped(caller), _what(calls), escaped(row.title))
         for row, caller, calls in listed
     ]
-    # The id is pasted, so it is not cut; the others share the rest of the line.
+    # The id will be pasted, so it is not cut; the other columns share the rest of the line.
     left = terminal.columns - sum(max(len(cell[n]) for cell in cells) for n in range(3)) - 10
     heads = {3: "caller", 4: "waits for"}
     widths = [max(len(heads[n]), min(max(len(cell[n]) for cell in cells), left // 3)) for n in heads]
@@ -328,7 +328,7 @@ async def _sandbox(
 
 
 def _steps(record: Record) -> Iterator[dict[str, Json]]:
-    """What a run did: `{kind, seq?, function?, text}`. Clocks are left out; operations on files have no `seq`."""
+    """The steps of a run: `{kind, seq?, function?, text}`. Clocks are left out; operations on files have no `seq`."""
     calls: dict[int, dict[str, Json]] = {}
     seqs = {identity: seq for seq, identity in enumerate(record.call_ids(), 1)}
     for event in record.events:
@@ -350,13 +350,13 @@ def _steps(record: Record) -> Iterator[dict[str, Json]]:
 
 
 def _announce_fork(stored: StoredRun, at: int, terminal: Terminal) -> None:
-    """Say which calls a fork takes from the journal, and which it makes."""
+    """Print which calls a fork takes from the journal, and which it makes."""
     _, past, record = _past(stored)
     record = record.until(_index(record, at))
     kept = Past(
         record, {}, {seq: call for seq, call in past.calls.items() if seq <= record.calls_made}
     ).settled
-    terminal.note(f"Another run will begin like {stored.row.id}, and go on before call {at}:")
+    terminal.note(f"Another run will repeat {stored.row.id} up to call {at}, and continue live from there:")
     for seq, entry in sorted(past.entries.items()):
         word = "its answer is taken from the journal" if seq in kept else "called live, again"
         terminal.note(f"{seq:>4}  {entry.function}: it was {entry.state}; {word}")
@@ -373,7 +373,7 @@ def _past(stored: StoredRun) -> tuple[RunHead, Past, Record]:
 
 
 def _index(record: Record, seq: int) -> int:
-    """The event with which the script made a call. Raises RunsError: there is none."""
+    """The index of the event with which the script made a call. Raises RunsError: no such call."""
     index = record.index_of_call(seq)
     if index is None:
         message = f"the run made {record.calls_made} calls, and no call {seq}"
@@ -381,7 +381,7 @@ def _index(record: Record, seq: int) -> int:
     return index
 
 
-def _tell(view: dict[str, Json], text: str, options: Namespace, terminal: Terminal) -> None:
+def _print_change(view: dict[str, Json], text: str, options: Namespace, terminal: Terminal) -> None:
     if options.json:
         terminal.json(view)
     else:
@@ -389,7 +389,7 @@ def _tell(view: dict[str, Json], text: str, options: Namespace, terminal: Termin
 
 
 def _show_call(view: dict[str, Json], label: str, line: Line) -> None:
-    """A waiting call; if it waits for a person, everything that this person approves. Its script is shown beside it."""
+    """Print a waiting call; if it waits for a person, everything that this person approves, except the script."""
     line(f"{label} call {view['seq']}: {view['function']}")
     for name, value in {**view, **view.get("asked", {})}.items():
         if name == "arguments":
@@ -401,7 +401,7 @@ def _show_call(view: dict[str, Json], label: str, line: Line) -> None:
 
 
 def _show(name: str, value: Json, line: Line) -> None:
-    """A value under its name: texts as they are, others as JSON, on as many lines as it needs."""
+    """Print a value under its name: texts unchanged, others as JSON, on as many lines as it needs."""
     if value is None or value == "":
         return
     lines = [value] if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2).split("\n")
@@ -422,13 +422,13 @@ def _is_open(tables: RunTables, run: str) -> bool:
     return row is not None and row.state in OPEN
 
 
-def _say_if_nobody(tables: RunTables, run: str, terminal: Terminal) -> None:
+def _note_if_not_running(tables: RunTables, run: str, terminal: Terminal) -> None:
     if _is_open(tables, run) and not tables.has_replicas():
-        terminal.note("no portal with this manifest is running: the run goes on when one is started")
+        terminal.note("no portal with this manifest is running: the run continues when one is started")
 
 
 def _what(calls: Sequence[CallRow]) -> str:
-    """What a run waits for, in few words."""
+    """What a run waits for, in a few words."""
     first, *others = [*map(awaited, waiting_view(calls))] or [""]
     return f"{first} +{len(others)}" if others else first
 

@@ -9,7 +9,7 @@ from portal.app.serving import serve_http, serve_stdio
 from portal.cli.terminal import Terminal
 
 OBJECTS_BETWEEN_COLLECTIONS: Final = 20_000
-"""The default is 700, with which the collector runs four times while a script makes five calls."""
+"""With Python's default of 700 the collector runs four times while a script makes five calls."""
 
 
 async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:

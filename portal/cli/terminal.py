@@ -1,6 +1,6 @@
 """Output for people: results on stdout, progress and errors on stderr, colours only on a terminal.
 
-All output passes through here. Most of it contains untrusted names, descriptions and errors, so it is escaped: it
+All output passes through here. Most of it contains untrusted names, descriptions and errors, so it is escaped. It
 cannot control the terminal, hide characters, or imitate a line of the portal.
 """
 
@@ -41,7 +41,7 @@ class Terminal:
         self._out = _Stdout(highlight=False, soft_wrap=True, emoji=False, width=width)
         self._err = _Stderr(stderr=True, highlight=False, soft_wrap=True, emoji=False)
         if isinstance(sys.stdout, io.TextIOWrapper):
-            # Some encodings lack some characters.
+            # The stream's encoding may lack some characters.
             sys.stdout.reconfigure(errors="backslashreplace")
 
     @property
@@ -93,7 +93,7 @@ class Terminal:
         self._err.print(Text.assemble(("error:", "bold red"), f" {lines}"))
 
     async def is_confirmed(self, question: str) -> bool:
-        """Whether the person at the terminal says yes. Prints an error if not, or if there is none."""
+        """Whether the person at the terminal says yes. Prints an error if not, or without a terminal."""
         if sys.stdin.isatty() and self.is_watched:
             self.note(f"{question} [y/N]")
             line = await anyio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True)
@@ -111,12 +111,12 @@ class _Stdout(Console):
 
 class _Stderr(Console):
     def on_broken_pipe(self) -> None:
-        """Continue without output: nobody reads stderr any more."""
+        """Continue without output: stderr is no longer read."""
         self.quiet = True
 
 
 async def upstreams_tried(fleet: "Fleet", terminal: Terminal, names: Collection[str] | None = None) -> None:
-    """Wait until each upstream (in `names`) is ready or has failed. Prints the names of slow ones."""
+    """Wait until each upstream (of `names`) is ready or has failed. Prints the names of slow ones."""
     slow = await fleet.settled(_QUIET_SECONDS, names)
     if not slow:
         return
@@ -134,7 +134,7 @@ def unknown_name(noun: str, name: str, there: Collection[str]) -> str:
 
 
 def shell_command(manifest: Manifest, *words: str) -> str:
-    """A command of the portal about this manifest, as it works in the current folder."""
+    """A command of the portal for this manifest, as one would type it in the current folder."""
     path = os.path.realpath(manifest.path or DEFAULT_FILE)
     config = [] if path == os.path.realpath(DEFAULT_FILE) else ["--config", path]
     return shlex.join(["mcp-code-portal", *words, *config])

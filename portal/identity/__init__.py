@@ -1,1 +1,1 @@
-"""Who calls, how people sign in, and who decides."""
+"""Sign-in, the logins of people at upstreams, and who may decide about calls."""

@@ -1,8 +1,8 @@
-"""Which login a call uses: the portal's, or that of the person who calls; and the logins in the store of runs.
+"""Chooses the login that a call uses, the portal's or that of the person who calls. Keeps logins in the store of runs.
 
-Rule 1: a person's login and connection are for runs of that person alone, told apart by `Caller.run_owner`.
-Rule 2: who did not sign in is nobody. Only without `server.auth`, and over stdio, the portal's own login stands for the
-one person there is.
+Rule 1: a person's login and connection serve only the runs of that person, identified by `Caller.run_owner`.
+Rule 2: callers who did not sign in have no personal logins. Only without `server.auth`, and over stdio, the portal's
+own login stands for the only person there is.
 """
 
 import json
@@ -32,7 +32,7 @@ from upstreams.oauth.tokens import Login, LoginEndedError, LoginStore
 from upstreams.people import PORTAL, Person
 
 LINK_SECONDS: Final = 3_600
-"""How long a link to sign in may be opened."""
+"""How long a link to sign in is valid."""
 
 PATH: Final = "/oauth/sign-in"
 
@@ -40,13 +40,13 @@ LOGIN: Final = "login"
 _LOCK: Final = "login lock"
 
 LEASE_SECONDS: Final = 15.0
-"""A lock that did not change for so long is taken: longer than the longest refresh. No clocks are compared."""
+"""A lock that has not changed for this long is taken over. Longer than the longest refresh; no clocks are compared."""
 
 _PAUSE_SECONDS: Final = 0.1
 
 
 class SignInSeal:
-    """Makes the texts in URLs that only the portals with this `runs.key` can make and read."""
+    """Seals the texts in URLs. Only portals with this `runs.key` can make and read them."""
 
     def __init__(self, key: str) -> None:
         self._fernet = fernet_of(key, "sign-in")
@@ -55,7 +55,7 @@ class SignInSeal:
         return self._fernet.encrypt(json.dumps([step, *parts]).encode()).decode().rstrip("=")
 
     def open(self, text: str, step: str, seconds: int) -> list[str] | None:
-        """What was sealed for this step at most so many seconds ago; None for anything else."""
+        """Return what was sealed for this step within the last `seconds`; None for anything else."""
         try:
             content = self._fernet.decrypt(f"{text}{'=' * (-len(text) % 4)}".encode(), ttl=seconds)
         except (InvalidToken, UnicodeEncodeError):
@@ -65,7 +65,7 @@ class SignInSeal:
 
 
 class Accounts:
-    """The accounts of people at the upstreams of one portal."""
+    """Finds the logins of people at the upstreams of one portal."""
 
     def __init__(
         self, manifest: Manifest, fleet: Fleet, store: RunStore | None, audit: Audit = NO_AUDIT
@@ -78,12 +78,12 @@ class Accounts:
         self.seal = SignInSeal(key.get_secret_value()) if key else None
 
     def spec(self, upstream: str) -> HttpUpstream | None:
-        """The section of an upstream at which people sign in; None for any other name."""
+        """The manifest's section of an upstream where people sign in; None for any other name."""
         spec = self.fleet.spec(upstream)
         return spec if isinstance(spec, HttpUpstream) and spec.is_per_caller else None
 
     def person(self, upstream: str, caller: Caller) -> Person | None:
-        """Whose credentials the call of an upstream uses; None for the portal's. Raises UpstreamCallerError."""
+        """Return the person whose credentials a call uses; None for the portal's. Raises UpstreamCallerError."""
         is_named = self.fleet.people.names_callers(upstream)
         if self.spec(upstream) is None and not is_named:
             return None
@@ -92,11 +92,11 @@ class Accounts:
         if self.auth is None or (caller == LOCAL and not is_named):
             return None
         raise UpstreamCallerError(
-            f"upstream {upstream!r} needs to know which person calls, and nobody signed in"
+            f"upstream {upstream!r} needs to know which person calls, and no one signed in"
         )
 
     def logins(self, upstream: str, owner: str) -> "PersonLogins":
-        """The person's login. Raises UpstreamUnavailableError: there is no store for it, or nobody signs in there."""
+        """The person's login. Raises UpstreamUnavailableError: without a store, or if people cannot sign in there."""
         if self.store is None:
             why = "logins of people need the store of runs, which cannot be used; the portal's log says why"
             raise UpstreamUnavailableError(f"upstream {upstream!r}: {why}")
@@ -106,7 +106,7 @@ class Accounts:
         return PersonLogins(self.store, upstream, spec.url, owner)
 
     def link(self, upstream: str, owner: str) -> str:
-        """Where this person signs in at an upstream. It is of no use to anybody else."""
+        """The URL where this person signs in to an upstream; it works for no one else."""
         assert self.auth is not None and self.seal is not None, "the manifest was refused otherwise"
         return f"{self.auth.base_url}{PATH}/start/{self.seal.close('link', upstream, owner)}"
 
@@ -115,7 +115,7 @@ class Accounts:
 async def open_login(
     manifest: Manifest, name: str, spec: HttpUpstream
 ) -> "AsyncIterator[PersonLogins | LoginStore]":
-    """The portal's own login at an upstream: in a file or the keyring; in the store of runs if machines share that.
+    """Open the portal's own login at an upstream: in a file or the keyring, or in a store of runs that machines share.
 
     Raises StoreError.
     """
@@ -130,9 +130,7 @@ async def open_login(
 
 
 class PersonLogins:
-    """Implements `upstreams.oauth.tokens.Logins` for all portals with one store. Without a `url` it is any upstream of
-    that name: only to delete the login.
-    """
+    """Implements `upstreams.oauth.tokens.Logins` for all portals with one store. Without `url`, it can only delete."""
 
     def __init__(self, store: RunStore, upstream: str, url: str | None, owner: str) -> None:
         self._store = store
@@ -165,7 +163,7 @@ class PersonLogins:
         return kept
 
     async def ended(self, login: Login) -> None:
-        """Delete it, so that the person is asked again."""
+        """Delete the login, so that the person is asked again."""
         await self.delete(login)
 
     async def delete(self, only: Login | None = None) -> Login | None:
@@ -201,7 +199,7 @@ class PersonLogins:
                 await self._store.write(partial(self._release, own))
 
     def _take(self, own: bytes, stale: bytes | None, tables: RunTables) -> bytes:
-        """Who holds the lock from now on."""
+        """Take the lock if it is free or `stale`. Returns the mark of its holder now."""
         tables.lock(_LOCK, *self._of)
         holder = tables.get(_LOCK, *self._of)
         if holder and holder != stale:

@@ -1,6 +1,6 @@
-"""Who may decide about a call that waits for a person.
+"""Decides who may decide about a call that waits for a person.
 
-Rule 1: it is asked where a decision is written (`portal.runs.decisions.decide_call`), whichever way the decision comes.
+Rule 1: the check is made where a decision is written (`portal.runs.decisions.decide_call`), however it arrived.
 Rule 2: a terminal decides about every call: whoever can write the store may.
 """
 
@@ -14,14 +14,14 @@ from portal.base.errors import RunsError
 
 @dataclass(frozen=True, slots=True)
 class Decider:
-    """Somebody who decides. `by` is recorded with the decision."""
+    """A person or program that decides. `by` is recorded with the decision."""
 
     by: str
     owner: str | None = None
-    """Whose runs are its own; None at a terminal."""
+    """The owner of its own runs; None at a terminal."""
     bearer: Bearer | None = None
     is_known: bool = True
-    """False over HTTP without a token: it may be any program that reaches the port, also a script."""
+    """False over HTTP without a token: any program that reaches the port may send it, even a script."""
 
 
 NOBODY: Final = Decider("", "", is_known=False)
@@ -29,7 +29,7 @@ NOBODY: Final = Decider("", "", is_known=False)
 
 @dataclass(frozen=True, slots=True)
 class Approvers:
-    """The manifest's rules about deciding. `profile` is that of callers whose token has none."""
+    """The manifest's rules about deciding. `profile` applies to callers whose token sets none."""
 
     entries: frozenset[str] = frozenset()
     four_eyes: bool = False
@@ -47,7 +47,7 @@ class Approvers:
         return tenant_of(owner) == tenant_of(decider.owner)
 
     def refusal(self, owner: str, decider: Decider) -> RunsError | None:
-        """Why the decider may not decide about calls of this owner's runs; None if it may."""
+        """Return why the decider may not decide about calls of this owner's runs; None if it may."""
         if decider.owner is None:
             return None
         if not decider.is_known:
@@ -56,9 +56,9 @@ class Approvers:
         if self.entries and not self.include(decider):
             message = "decisions come from the approvers that the manifest names"
             return RunsError("not_an_approver", message, "Ask one of them.")
-        # A person with two profiles has two owners, and is one person.
+        # One person has an owner for each profile, so identities are compared, not owners.
         if self.four_eyes and identity_of(owner) == identity_of(decider.owner):
-            message = "nobody decides about their own calls here (capabilities.four_eyes)"
+            message = "no one decides about their own calls here (capabilities.four_eyes)"
             return RunsError("four_eyes", message, "Ask another approver, or the operator.")
         return None
 

@@ -1,8 +1,8 @@
-"""Sign-in over HTTP: checks access tokens of the identity provider in `server.auth`, and says whose they are.
+"""Sign-in over HTTP: verifies access tokens of the identity provider in `server.auth`, and finds who they belong to.
 
-Rule 1: what says nothing is refused. A token needs the provider's signature (or its word), its `iss`, `aud` and `exp`,
-all scopes, a subject, and with `tenants` a tenant and a profile that fits.
-Rule 2: a token is for the portal alone. It never goes to an upstream.
+Rule 1: a token that lacks a required claim is refused. It needs the provider's signature or introspection, `iss`, `aud`
+and `exp`, all scopes, a subject, and with `tenants` a tenant and a matching profile.
+Rule 2: a token is for the portal only. It never goes to an upstream.
 
 Source: MCP 2026-07-28, basic/authorization; RFC 9068 (JWTs as access tokens), RFC 8725 (JWTs, best practice),
 RFC 7662 (introspection).
@@ -38,7 +38,7 @@ from upstreams.people import MAX_CLAIM_CHARACTERS
 log = structlog.get_logger()
 
 KEPT_SECONDS: Final = 60.0
-"""A token that was checked is not checked again for so long, nor after its end. So long may a revoked one work."""
+"""How long a verified token is cached, never past its expiry. A revoked token can work this long."""
 
 MAX_KEPT: Final = 10_000
 MAX_SUBJECT_CHARACTERS: Final = 255
@@ -47,37 +47,37 @@ MAX_SUBJECT_CHARACTERS: Final = 255
 MAX_TOKEN_BYTES: Final = 16_384
 REQUEST_SECONDS: Final = 5.0
 PAUSE_SECONDS: Final = 5.0
-"""A URL of the provider that does not answer is not asked again for so long."""
+"""How long a URL of the provider that failed is not asked again."""
 
 KEYS_SECONDS: Final = 300.0
-"""The provider's keys are read again after so long."""
+"""How long the provider's keys are cached."""
 
 COOLDOWN_SECONDS: Final = 30.0
-"""A token with an unknown key makes the portal read the keys, if it has not read them for so long."""
+"""A token with an unknown key makes the portal read the keys, at most once in this time."""
 
 MAX_WAITING: Final = 100
-"""So many tokens wait until the provider is asked about them. Others get 503, unless they were checked before."""
+"""At most this many tokens queue for the provider. Further ones get 503, unless they are cached."""
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 """Source: RFC 6750, 2.1."""
 
 _ACCESS_TOKEN_TYPES: Final = ("", "jwt", "at+jwt", "application/at+jwt")
 _LATEST: Final = 1e12
-"""No time of a token is later, in seconds since 1970."""
+"""The latest time in a token that is accepted, in seconds since 1970."""
 
 _AT_ONCE: Final = 4
-"""Tokens about which the provider is asked at the same time."""
+"""Concurrent introspection requests."""
 
 _NO_CLAIMS: Final = (TypeError, ValueError, ArithmeticError, RecursionError)
-"""What PyJWT raises besides its own errors: for a key of another kind, or a time that is infinite."""
+"""Raised by PyJWT besides its own errors: for a key of the wrong type, or an infinite time."""
 
 _TENANT: Final = TypeAdapter(TenantName)
 
 
 class SignInError(Exception):
-    """A token is refused. `code` is that of RFC 6750, or `temporarily_unavailable`; the message has no secret.
+    """A token is refused. `code` is one of RFC 6750, or `temporarily_unavailable`. The message contains no secret.
 
-    `reason` is for operators: why the identity provider cannot be asked.
+    `reason` tells operators why the identity provider cannot be asked.
     """
 
     def __init__(self, status: int, code: str, message: str, reason: str = "") -> None:
@@ -107,22 +107,22 @@ class _Metadata(BaseModel):
 
 
 class SignIn:
-    """Checks tokens. One for each portal."""
+    """Verifies tokens. Each portal has one."""
 
     def __init__(self, settings: AuthSettings, tenants: Tenants | None, named: Collection[str] = ()) -> None:
-        """`named` are the claims that headers of upstreams name."""
+        """`named` are the claims that the manifest's headers for upstreams refer to."""
         self._named = sorted(named)
         self._settings = settings
         self._tenants = tenants or Tenants()
         self._provider = Provider(settings)
         self._kept: OrderedDict[bytes, tuple[Bearer, float]] = OrderedDict()
-        """Whose the tokens are that were checked, and until when that counts."""
+        """The bearers of verified tokens, and until when each is cached."""
         self._asked: dict[bytes, asyncio.Future[Bearer | SignInError]] = {}
-        """What the provider will say about tokens."""
+        """The introspections under way, so that requests with the same token share one."""
         self._turns = anyio.CapacityLimiter(_AT_ONCE)
 
     async def bearer(self, token: str) -> Bearer:
-        """Whose token it is. Raises SignInError: it is refused, or cannot be checked now."""
+        """Return who the token belongs to. Raises SignInError if it is refused or cannot be verified now."""
         key = hashlib.sha256(token.encode()).digest()
         bearer, until = self._kept.get(key, (None, 0.0))
         if bearer is not None and time.time() < until:
@@ -137,10 +137,10 @@ class SignIn:
         if len(token) > MAX_TOKEN_BYTES or not _TOKEN.fullmatch(token):
             raise _invalid("the token is too long, or has characters that no token has")
         if token.count(".") == 2:
-            return self._keep(key, await self._provider.claims_of_jwt(token))
+            return self._cache(key, await self._provider.claims_of_jwt(token))
         how = self._settings.introspection
         if how is None:
-            raise _invalid("the token is no JWT, and server.auth.introspection is not set")
+            raise _invalid("the token is not a JWT, and server.auth.introspection is not set")
         if key not in self._asked:
             return await self._ask(token, key, how)
         answer = await asyncio.shield(self._asked[key])
@@ -149,14 +149,14 @@ class SignIn:
         return answer
 
     async def _ask(self, token: str, key: bytes, how: Introspection) -> Bearer:
-        """Ask about a token, once for all requests that bring it meanwhile. Raises SignInError: too many wait."""
+        """Introspect a token, once for all requests that bring it at the same time. Raises SignInError."""
         if key not in self._kept and len(self._asked) >= MAX_WAITING:
             raise _unavailable("too many tokens wait for the identity provider")
         asked = self._asked[key] = asyncio.get_running_loop().create_future()
         answer: Bearer | SignInError = _unavailable()
         try:
             async with self._turns:
-                answer = self._keep(key, await self._provider.introspected(token, how))
+                answer = self._cache(key, await self._provider.introspected(token, how))
             return answer
         except SignInError as error:
             answer = error
@@ -165,8 +165,8 @@ class SignIn:
             del self._asked[key]
             asked.set_result(answer)
 
-    def _keep(self, key: bytes, claims: Mapping[str, Json]) -> Bearer:
-        """Whose token with these claims it is, from now on without asking. Raises SignInError."""
+    def _cache(self, key: bytes, claims: Mapping[str, Json]) -> Bearer:
+        """Turn verified claims into a Bearer and cache it. Raises SignInError."""
         given, audience = scopes_of(claims), self._settings.audience
         # Entra ID announces a scope as `api://audience/name`, and writes `name` into tokens for this audience.
         names = {
@@ -184,7 +184,7 @@ class SignIn:
         return bearer
 
     def _bearer_of(self, claims: Mapping[str, Json]) -> Bearer:
-        # Nothing else stands for it: a client's id, for example, is that of all its users.
+        # Only the subject identifies a person. A client's id, for example, is the same for all of its users.
         subject = claims.get("sub")
         if not (
             isinstance(subject, str) and 0 < len(subject) <= MAX_SUBJECT_CHARACTERS and subject.isprintable()
@@ -196,10 +196,10 @@ class SignIn:
             try:
                 tenant = _TENANT.validate_python(value, strict=True)
             except ValidationError:
-                why = f"the claim {named!r} of the token is {value!r:.100}, which is no name of a tenant"
+                why = f"the claim {named!r} of the token is {value!r:.100}, which is not a valid tenant name"
                 raise SignInError(403, "access_denied", why) from None
         profile = self._profile(claims)
-        # Sessions go by this name: a person has others in each tenant and with each profile.
+        # Sessions are keyed by this name, so a person has separate ones in each tenant and profile.
         name = " ".join(
             ("person", subject, *(["of", tenant] if tenant else ()), *(["as", profile] if profile else ()))
         )
@@ -222,7 +222,7 @@ class SignIn:
 
 
 class Provider:
-    """The identity provider: its keys, and what it says about tokens."""
+    """The identity provider: its metadata, its keys, and its introspection of tokens."""
 
     def __init__(self, settings: AuthSettings) -> None:
         self._settings = settings
@@ -234,7 +234,7 @@ class Provider:
         """By URL."""
 
     async def fault(self) -> str:
-        """Why no token can be checked; "" if nothing speaks against it."""
+        """Return why no token can be verified; "" if the provider works."""
         how = self._settings.introspection
         try:
             await (self._read_keys() if how is None else self.introspected("none", how))
@@ -243,7 +243,7 @@ class Provider:
         return ""
 
     async def claims_of_jwt(self, token: str) -> Mapping[str, Any]:
-        """The claims of a JWT whose signature, issuer, audience and times are right. Raises SignInError."""
+        """Verify a JWT's signature, issuer, audience and times, and return its claims. Raises SignInError."""
         settings = self._settings
         key = await self._key(self._key_id(token))
         try:
@@ -266,7 +266,7 @@ class Provider:
         return claims
 
     def _key_id(self, token: str) -> str:
-        """The key that a JWT names. Raises SignInError: its header is none of an access token."""
+        """The id of the key that a JWT names. Raises SignInError: its header is not that of an access token."""
         try:
             header = jwt.get_unverified_header(token)
         except (jwt.PyJWTError, *_NO_CLAIMS) as error:
@@ -274,17 +274,17 @@ class Provider:
         if header.get("alg") not in self._settings.algorithms:
             raise _invalid("the algorithm of the token is not one of server.auth.algorithms")
         if str(header.get("typ", "")).lower() not in _ACCESS_TOKEN_TYPES:
-            raise _invalid("the token is no access token")
+            raise _invalid("the token is not an access token")
         key_id = header.get("kid")
         if not isinstance(key_id, str):
             raise _invalid("the token names no key")
         return key_id
 
     async def _key(self, key_id: str) -> jwt.PyJWK:
-        """The key of this name. Asks the provider if it is not known. Raises SignInError: there is none."""
+        """The key with this id. Asks the provider if it is unknown. Raises SignInError: the provider lacks it."""
         if self._is_due(key_id):
             async with self._reading:
-                # Meanwhile another request may have read them.
+                # While this one waited for the lock, another request may have read them.
                 if self._is_due(key_id):
                     await self._read_keys()
         if key_id not in self._keys:
@@ -299,9 +299,9 @@ class Provider:
         url = (await self.metadata()).jwks_uri
         if url is None or not is_safe_for_tokens(url):
             raise self._silent(self._settings.issuer, "the issuer's metadata has no jwks_uri at https://")
-        _, told = await self._ask(url)
+        _, body = await self._ask(url)
         try:
-            found = jwt.PyJWKSet.from_dict(told).keys
+            found = jwt.PyJWKSet.from_dict(body).keys
         except (jwt.PyJWTError, *_NO_CLAIMS):
             found = []
         keys = {key.key_id: key for key in found if key.key_id and key.public_key_use in ("sig", None)}
@@ -310,7 +310,7 @@ class Provider:
         self._keys, self._keys_read = keys, time.monotonic()
 
     async def introspected(self, token: str, how: Introspection) -> Mapping[str, Any]:
-        """What the provider says about a token. Raises SignInError: it is not active, or for somebody else."""
+        """The claims that the provider returns for a token. Raises SignInError: it is not active, or not for us."""
         url = how.url or (await self.metadata()).introspection_endpoint
         if url is None or not is_safe_for_tokens(url):
             raise self._silent(
@@ -320,30 +320,30 @@ class Provider:
         client = Client(
             client_id=how.client_id, client_secret=how.client_secret, auth_method="client_secret_basic"
         )
-        status, told = await self._ask(url, client, form)
-        if "active" not in told:
-            # No pause: a stranger's token may be the reason.
+        status, body = await self._ask(url, client, form)
+        if "active" not in body:
+            # The URL is not paused: a stranger's token may have caused this.
             log.error("introspection_failed", issuer=self._settings.issuer, status=status)
             raise _unavailable(
                 reason=f"{url} says nothing about a token (status {status}); are client_id and client_secret right?"
             )
         now, leeway = time.time(), self._settings.leeway_seconds
-        if told["active"] is not True:
+        if body["active"] is not True:
             raise _invalid("the provider says that the token is not active")
-        expires, begins = _seconds(told.get("exp")), _seconds(told.get("nbf") or 0)
-        if told.get("iss", self._settings.issuer) != self._settings.issuer:
+        expires, begins = _seconds(body.get("exp")), _seconds(body.get("nbf") or 0)
+        if body.get("iss", self._settings.issuer) != self._settings.issuer:
             raise _invalid("the token is of another issuer")
-        if self._settings.audience not in texts_of(told.get("aud")):
+        if self._settings.audience not in texts_of(body.get("aud")):
             raise _invalid("the token is for another audience")
         if expires + leeway < now:
             raise _invalid("the token has expired")
         if begins - leeway > now:
             raise _invalid("the token is not valid yet")
-        _check_kind(told)
-        return told
+        _check_kind(body)
+        return body
 
     async def metadata(self) -> _Metadata:
-        """The provider's metadata, read once. Raises SignInError: there is none, or of another issuer."""
+        """The provider's metadata, read once. Raises SignInError: it is missing, or of another issuer."""
         if self._metadata is None:
             self._metadata = await self._discovered()
         return self._metadata
@@ -353,12 +353,12 @@ class Provider:
         self._check_is_asked(issuer)
         reason = "it has no metadata of an issuer"
         for url in build_oauth_authorization_server_metadata_discovery_urls(issuer, issuer):
-            _, told = await self._ask(url)
+            _, body = await self._ask(url)
             try:
-                found = _Metadata.model_validate(told)
+                found = _Metadata.model_validate(body)
             except ValidationError:
                 continue
-            # Otherwise one issuer could speak for another one (mix-up attack).
+            # Otherwise one issuer could impersonate another (mix-up attack).
             if found.issuer == issuer:
                 return found
             reason = f"it calls itself {found.issuer[:200]!r}; if it is the one, write the issuer so"
@@ -367,9 +367,9 @@ class Provider:
     async def _ask(
         self, url: str, client: Client | None = None, form: Mapping[str, str] | None = None
     ) -> tuple[int, dict[str, Any]]:
-        """The status of the provider's answer, and its JSON object, {} if there is none or the status is not 200.
+        """Return the status of the provider's answer and its JSON object, {} if it has none or the status is not 200.
 
-        Raises SignInError: there is no answer in REQUEST_SECONDS, or none that `exchange` takes.
+        Raises SignInError: no answer within REQUEST_SECONDS, or one that `exchange` rejects.
         """
         self._check_is_asked(url)
         try:
@@ -381,10 +381,10 @@ class Provider:
         except (AnswerError, UpstreamUnavailableError) as error:
             raise self._silent(url, str(error)) from None
         try:
-            told = json.loads(answer.content) if answer.status_code == 200 else None
+            body = json.loads(answer.content) if answer.status_code == 200 else None
         except (ValueError, RecursionError):
-            told = None
-        return answer.status_code, told if isinstance(told, dict) else {}
+            body = None
+        return answer.status_code, body if isinstance(body, dict) else {}
 
     def _check_is_asked(self, url: str) -> None:
         if time.monotonic() < self._silent_until.get(url, 0):
@@ -397,22 +397,22 @@ class Provider:
 
 
 def _check_kind(claims: Mapping[str, Json]) -> None:
-    """Raises SignInError: the token is of another kind, or bound to a key, which is not checked here."""
+    """Raises SignInError: the token is not an access token, or is bound to a key, which is not verified here."""
     if (
         claims.get("typ") in ("ID", "Refresh", "Logout")
         or {"at_hash", "c_hash", "events", "cnf"} & claims.keys()
     ):
-        raise _invalid("the token is no access token")
+        raise _invalid("the token is not an access token")
 
 
 def _seconds(value: Json) -> float:
-    """A time of a token, in seconds since 1970. Raises SignInError: it is none."""
+    """A time claim of a token, in seconds since 1970. Raises SignInError: it is not a number."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not abs(value) < _LATEST:  # so is not a number
-        raise _invalid("a time of the token is no number of seconds")
+    if not is_number or not abs(value) < _LATEST:  # rejects NaN too
+        raise _invalid("a time claim of the token is not a number")
     return float(value)
 
 
 def identity(issuer: str, subject: str) -> bytes:
-    """What tells a person from everybody else."""
+    """A key that is unique to one person: issuer and subject."""
     return f"{issuer}\n{subject}".encode()

@@ -4,8 +4,8 @@ A repair is certain if it changes only values that do not fit, exactly one conve
 
 - a number, boolean, object or list in a string, if the schema takes that and no string: `"3"`, `"true"`, `"{}"`;
   an integer, if the schema takes a string
-- a single item, if the schema takes a list of such: `"bug"` for `["bug"]`; but no string that may be several: `"bug,
-  ui"`
+- a single item, if the schema takes a list of such: `"bug"` for `["bug"]`; but not a string that may be several:
+  `"bug, ui"`
 - positional arguments, in the order of the signature; one object with all arguments; a name in other case or with
   other dashes
 """
@@ -147,7 +147,7 @@ def repaired(function: Function, kwargs: Arguments) -> tuple[Arguments, Repairs]
     for arrangement in _arrangements(function, kwargs):
         try:
             wire = _wire(function, arrangement)
-            # With several positional arguments, a value may not fit because it is in the wrong place.
+            # With several positional arguments, a value that does not fit may be in the wrong place.
             fitting = (
                 _repaired_value(function.arguments.root, wire, [])
                 if is_placed
@@ -239,7 +239,7 @@ def nearest_error(error: SchemaError) -> SchemaError:
 
 
 def _alternative(error: SchemaError) -> str | int | None:
-    """Which alternative of `anyOf` an error is of; None for `false`, whose errors do not say so."""
+    """The alternative of `anyOf` that an error belongs to; None for `false`, whose errors do not say."""
     return error.schema_path[0] if error.schema_path else None
 
 
@@ -278,7 +278,7 @@ def _message(error: SchemaError) -> str:
 
 
 def _alternatives(error: SchemaError) -> str:
-    """What the alternatives accept, in a few words each."""
+    """The values that the alternatives accept, in a few words each."""
     texts = []
     for each in islice(error.context or (), _MOST_LISTED):
         if each.validator == "type":
@@ -296,7 +296,7 @@ def _arrangements(function: Function, kwargs: Arguments) -> Iterator[Arguments]:
     if values:
         first = function.parameters[: len(values)]
         free = [each for each in function.parameters if {each.name, each.wire_name}.isdisjoint(named)]
-        # As Python binds them. If one of the first is also given by name: exactly the missing ones.
+        # First as Python binds them. If one of those is also given by name, they fill exactly the missing ones.
         meant = first if all(each in free for each in first) else [each for each in free if each.required]
         if len(values) == len(meant):
             yield dict(zip((each.name for each in meant), values, strict=True)) | named
@@ -392,7 +392,7 @@ def _conversions(error: SchemaError) -> Iterator[Json]:
 
 
 def _is_single(value: Json, items: SoundNode) -> bool:
-    """Whether a value is certainly one item of a list: it is no list itself and does not mean an empty list."""
+    """Whether a value is certainly one item of a list: it is not itself a list and does not mean an empty one."""
     if isinstance(value, dict):
         return bool(value) and isinstance(items, dict)
     if isinstance(value, str) and not (isinstance(items, dict) and value in items.get("enum", ())):

@@ -87,7 +87,7 @@ class Function:
     is_observable: bool
     """Whether only real results show their shape: the tool declares nothing about them, or a text that may be JSON."""
     data_since: float
-    """When the JSON in its declared text became data, in seconds since 1970; infinite if it is none.
+    """When the JSON in its declared text became data, in seconds since 1970; infinite if it is still text.
 
     A run that began before still gets the text.
     """
@@ -114,7 +114,7 @@ class Function:
 
     @cached_property
     def result_shape(self) -> str:
-        """What it returns, as declared or as observed, in one line; "" if nothing is known."""
+        """The type that it returns, as declared or as observed, in one line; "" if nothing is known."""
         shape = shape_text(self._result())
         return "" if shape == "Any" else shape
 
@@ -202,7 +202,7 @@ class Function:
 
     @property
     def comments(self) -> str:
-        """What follows the signature."""
+        """The comments that follow the signature."""
         return comment(_wire_doc(self.name, self.tool)) + comment(self.remark)
 
 

@@ -88,7 +88,7 @@ class LibrarySource:
 
     @cached_property
     def opening(self) -> str:
-        """The sentences with which the descriptions of all its tools begin: they tell none from another."""
+        """The sentences that begin the descriptions of all its tools, and so distinguish none of them."""
         described = [tool.description or "" for tool in self.tools]
         same = commonprefix(described) if len(described) > 2 else ""  # noqa: RUF071  # of characters
         sentences = re.match(r"(?s).*[.:]\s+", same)

@@ -283,7 +283,7 @@ class Observed:
     texts: int = 0
     """Results that were JSON in a declared text, before any other text; at most SURE."""
     data_since: float = inf
-    """When they were SURE, in seconds since 1970. It stays, whatever follows, so that scripts go on working."""
+    """When they became SURE, in seconds since 1970. It stays, whatever follows, so that scripts keep working."""
 
     def merged_with(self, other: "Observed") -> "Observed":
         """Merge both. Returns `self` if `other` adds nothing, and `other` if it is for another definition."""
@@ -299,13 +299,13 @@ _FILE: Final = TypeAdapter(dict[str, Observed])
 
 
 class Shapes(Protocol):
-    """Keeps what was learnt. Its methods run in a thread."""
+    """Stores observed types. Its methods run in a thread."""
 
     def load(self, upstream: str) -> dict[str, Observed]:
-        """What is stored about an upstream's tools, by name. Empty if it cannot be read."""
+        """Return what is stored about an upstream's tools, by name. Empty if it cannot be read."""
 
     def save(self, upstream: str, tools: Mapping[str, Observed]) -> None:
-        """Store `tools`, merged with what others stored meanwhile. Raises OSError."""
+        """Store `tools`, merged with what others have stored since. Raises OSError."""
 
 
 @dataclass(frozen=True)
@@ -329,10 +329,7 @@ class ShapeStore:
             return {}
 
     def save(self, upstream: str, tools: Mapping[str, Observed]) -> None:
-        """Store `tools`, merged with what other portals stored meanwhile.
-
-        Raises OSError: the folder cannot be written.
-        """
+        """Store `tools`, merged with what other portals have stored since. Raises OSError."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not is_private(self.folder):
             raise PermissionError("other users can write to the folder")
@@ -354,7 +351,7 @@ def shape_store(manifest: Manifest) -> ShapeStore | None:
 
 
 def loaded(data: bytes) -> dict[str, Observed]:
-    """What `dumped` wrote; empty if it is something else."""
+    """Parse what `dumped` wrote; empty if it is something else."""
     try:
         return _FILE.validate_json(data) if len(data) <= MAX_FILE_BYTES else {}
     except ValidationError:
@@ -407,7 +404,7 @@ class Observations:
         self._listeners.append(on_change)
 
     def note(self, function: Function, arguments: Json, value: Json) -> None:
-        """Queue a result to be read. Nobody may change it afterwards. Returns at once."""
+        """Queue a result to be read. It must not be changed afterwards. Returns at once."""
         tool = function.upstream, function.tool
         is_worth_it = function.is_observable or self._compared[tool] < MOST_COMPARED
         if self._store is not None and function.recorded.digest is not None and is_worth_it:
@@ -421,7 +418,7 @@ class Observations:
             await anyio.lowlevel.checkpoint()
 
     def of(self, upstream: str) -> Mapping[str, Observed]:
-        """What is known now about an upstream's tools, by name."""
+        """The knowledge about an upstream's tools, by name."""
         return dict(self._known.get(upstream, {}))
 
     async def load(self, upstreams: Iterable[str]) -> None:
@@ -446,7 +443,7 @@ class Observations:
             assert self._store is not None, "nothing is learnt without a store"
             upstream = self._unsaved.pop()
             try:
-                with anyio.CancelScope(shield=True):  # nobody else would save it
+                with anyio.CancelScope(shield=True):  # no one else would save it
                     await anyio.to_thread.run_sync(self._store.save, upstream, self.of(upstream))
             except OSError as error:
                 log.warning("observed_results_not_kept", reason=error.strerror or str(error))
@@ -476,7 +473,7 @@ class Observations:
 
 
 def _of_text(seen: Observed, former: Observed | None) -> Observed:
-    """What was seen, as JSON in a declared text, after what was seen before."""
+    """Add a result that is JSON in a declared text to what was seen before."""
     if former is None or former.definition != seen.definition:
         return replace(seen, texts=1)
     texts = former.texts if "string" in former.shape.get("type", ()) else min(former.texts + 1, SURE)
@@ -484,7 +481,7 @@ def _of_text(seen: Observed, former: Observed | None) -> Observed:
 
 
 def mismatch(function: Function, value: Json) -> str:
-    """Where and how a result differs from its tool's declaration: at most three places, without any value.
+    """Describe how a result differs from its tool's declaration: at most three places, without any value.
 
     "" if it fits. A result that does not fit is passed on: one real result in thirteen does not.
     """

@@ -31,7 +31,7 @@ log = structlog.get_logger()
 QUARANTINED: Final = "quarantined"
 _NONE: Final[Mapping[str, Decision]] = MappingProxyType({})
 _MAX_LOGGED: Final = 20
-_NEW: Final = "the tool is new: {} does not list it, so nobody has accepted it"
+_NEW: Final = "the tool is new: {} does not list it, so no one has accepted it"
 _GRANT: Final = (
     "The operator can review it with `mcp-code-portal lock --diff`, accept it with "
     "`mcp-code-portal lock --accept`, and restart the portal."
@@ -60,7 +60,7 @@ def pins_of(upstream: ListedUpstream) -> list[Pin]:
 
 
 def accepted_listing(lock: Lock, upstream: str) -> UpstreamListing | None:
-    """What the lock accepts of an upstream, as if it listed that; None if it is nothing."""
+    """The part of an upstream that the lock accepts, in the form of a listing; None if it accepts nothing."""
     pins = [pin for pin in lock.pins.values() if pin.upstream == upstream]
     rows = [{"name": pin.tool, "description": pin.description, **pin.definition} for pin in pins]
     tools = tuple(tool for row in rows if (tool := read_tool(row, lambda text: None)))
@@ -189,7 +189,7 @@ def matching(found: Sequence[Difference], pattern: str) -> list[Difference]:
     """The differences that match a pattern of `--accept`: `files.*`, `files.read_file`, `files` for its instructions.
 
     A pattern that ends in `@HASH` matches only what was shown with that hash: everything that the rest of the pattern
-    matches, or one of those. A tool whose own name ends like that is no exception.
+    matches, or one of those. A tool whose own name ends like that is not an exception.
     """
     hashed = _HASHED.fullmatch(pattern)
     if hashed is None:
@@ -270,7 +270,7 @@ _PHRASES: Final = tuple(
             r"[^.\n]{0,20}\btools?\b|\binstead of\b[^.\n]{0,20}\b(any|all) other tools?\b"
             r"|\balways (call|use|run|invoke) this (tool )?(first|before)\b"
         ),
-        # A path alone may be one that the tool refuses.
+        # A path without a verb may be one that the tool refuses.
         "a path of credentials to read": (
             r"\b(read|open|load|cat|cop(y|ies)|send|pass|attach|upload|include|put|add|use|provide|contents?)\b[^\n]{0,60}"
             r"(~/\.ssh|\bid_(rsa|ed25519)\b|\.cursor/mcp\.json|~/\.aws/credentials|/etc/(passwd|shadow)\b"

@@ -1,4 +1,4 @@
-"""What a script gets of a tool's result: its value as Python data, and its content blocks."""
+"""Converts a tool's result for scripts: its value as Python data, and its content blocks."""
 
 import ast
 import json
@@ -62,7 +62,7 @@ def _may_be_data(text: str) -> bool:
 
 
 def content_of(result: ToolResult, value: Json) -> tuple[list[Json] | None, list[int]]:
-    """The content blocks behind a script's value, and which have something beside it. None: the value has them all.
+    """Return the content blocks behind a script's value, and which add something to it. None: the value has them all.
 
     A text that is too long to be compared becomes None: the script's side writes the data in its place.
     """

@@ -79,7 +79,7 @@ class _Reduction:
         return root.schema
 
     def finish(self) -> None:
-        """Reduce what references lead to."""
+        """Reduce the targets of references."""
         while self._waiting:
             reference, raw = self._waiting.pop()
             reference.schema = self._node(raw, 0)
@@ -146,8 +146,8 @@ class _Reduction:
 class SharedReduction(_Reduction):
     """Reduces the schemas of one upstream. The `$defs` that all of them have alike are reduced once.
 
-    A schema that defines a name in another way than one before it is reduced `otherwise`. So are all, once a definition
-    refers to something that is none, or once the definitions together exceed MAX_SUBSCHEMAS for each schema.
+    A schema that redefines a name of an earlier one is reduced `otherwise`. So are all, once a definition refers to
+    something that is not a definition, or once the definitions together exceed MAX_SUBSCHEMAS for each schema.
     """
 
     def __init__(self, schemas: int, otherwise: Callable[[Json], SoundNode]) -> None:
@@ -155,7 +155,7 @@ class SharedReduction(_Reduction):
         self._otherwise = otherwise
 
     def sound_schema(self, document: Json) -> SoundNode:
-        """Like the function of this name."""
+        """Like the function `sound_schema`."""
         if self._left >= 0 and self._has_joined(document):
             root = _Reduction(document, shared=self).reduced()
             self.finish()

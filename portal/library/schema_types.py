@@ -110,8 +110,8 @@ def _is_attribute(key: str, taken: Collection[str]) -> bool:
 class Definitions:
     """The definitions of one namespace's module, by name.
 
-    Equal types are one, which has the name that it gets first. If types only share a name, the first keeps it, and the
-    others are prefixed with their function's name.
+    Equal types become one, under the first name that it gets. If different types share a name, the first keeps it, and
+    the others are prefixed with their function's name.
     """
 
     def __init__(self, functions: Collection[str]) -> None:
@@ -136,7 +136,7 @@ class Definitions:
         return (known,)
 
     def promise(self, reference: Reference, wanted: str) -> Type:
-        """The name of a shared typed dict, which gets its fields later: it may need itself."""
+        """Return the name of a shared typed dict. Its fields come later, because it may refer to itself."""
         if reference not in self._shared:
             (name,) = self._shared[reference] = self.define(wanted, wanted, f"{len(self._shared)}")
             self.waiting.append((name, reference))

@@ -31,7 +31,7 @@ _BARE: Final = {"list[Any]": "list", "dict[str, Any]": "dict"}
 
 
 def shape_text(node: SoundNode) -> str:
-    """The type of a schema; "Any" if it says none. `?` marks keys that may be missing."""
+    """The type of a schema; "Any" if it declares none. `?` marks keys that may be missing."""
     for most, has_keys_only in ((LONGEST_SHAPE, False), (3 * LONGEST_SHAPE, True)):
         shape = _Shape(has_keys_only)
         found = shape.text(node)
@@ -43,8 +43,8 @@ def shape_text(node: SoundNode) -> str:
 def full_text(node: SoundNode, told: set[str], levels: int = MAX_DEPTH) -> str:
     """The type of a schema in full. An object has one line for each key if it is long or keys have comments.
 
-    Such an object and each comment is `told` once in an answer; then objects are their keys, as they are below so many
-    `levels` of them. A type within itself is `Any`.
+    Such an object, and each comment, is `told` once in an answer. Repeated objects, and those nested deeper than
+    `levels`, are shown by their keys. A type within itself is `Any`.
     """
     return _FullShape(told, levels).text(node)
 

@@ -1,1 +1,1 @@
-"""What is kept: the store, the audit log, the ledger of a run, logs and telemetry."""
+"""Records: the store, the audit log, the ledger of a run, logs and telemetry."""

@@ -17,16 +17,16 @@ CallState: TypeAlias = Literal["not_started", "done", "failed", "refused", "unkn
 send it; unknown: sent, and no answer was read, so it may have acted."""
 
 SLOW_MS = 1_000
-"""A call that takes longer is told even if it went well."""
+"""A call that takes longer is reported even if it succeeded."""
 
 MAX_NAMED = 5
-"""Equal calls that are named by their numbers."""
+"""Equal calls that are listed by number."""
 
 READING: Final = "portal.files.read"
 """Stands for all that a run read of granted files."""
 
 MAX_ROWS = 100
-"""A longer ledger is summarised: rows that are not `done` come first; others are counted by function and state."""
+"""A longer ledger is summarised: rows that are not `done` come first, the others are counted by function and state."""
 
 
 @dataclass(slots=True)
@@ -44,9 +44,9 @@ class Entry:
     answered_by: str = ""
     """The fallback that answered, or "middleware" if nothing was sent; "" if the function itself did."""
     arguments: str = ""
-    """Of a call that may have changed something and is not done: its arguments, masked and short."""
+    """The masked, shortened arguments of a call that may have changed something and is not done."""
     sources: set[str] = field(default_factory=set)
-    """Where its data may come from, as the flow rules name it: all that an attempt was sent to, or failed at."""
+    """The sources of its data, in the names of the flow rules: everything that an attempt was sent to or failed at."""
 
     def restart(self, request: str) -> None:
         """Begin an attempt with another request."""
@@ -60,7 +60,7 @@ class Entry:
         self.state, self.error, self.ended = state, error, time.monotonic()
 
     def withhold(self, error: CallError) -> None:
-        """A limit refused the call, or the result of a call that is done."""
+        """Record that a limit refused the call, or the result of a call that is done."""
         self.end("done" if self.state == "done" else "refused", error)
 
 
@@ -171,10 +171,10 @@ def counted(rows: Sequence[dict[str, Json]]) -> str:
 
 
 def not_done(rows: Sequence[dict[str, Json]], is_said: Callable[[str], bool]) -> list[str]:
-    """The calls that did not go well, or took over a second: `git.git_log failed #4, #6: no such file`.
+    """The calls that did not succeed or took over a second: `git.git_log failed #4, #6: no such file`.
 
-    Equal ones are one, with the numbers of the first. An error that `is_said` already is left out. Nothing in an error
-    or in arguments can look like another call.
+    Equal ones share a line, with the numbers of the first few. An error that `is_said` already is left out. No text of
+    an error or of arguments can look like another call.
     """
     told: dict[tuple[str, str], list[str]] = {}
     for row in rows:
@@ -197,7 +197,7 @@ def not_done(rows: Sequence[dict[str, Json]], is_said: Callable[[str], bool]) ->
 
 
 def plain_name(name: str) -> str:
-    """The name of a function or an argument; `?` if a script has made up one that is none."""
+    """The name of a function or an argument; `?` if a script passed something that is not a name."""
     return name[:200] if name == "…" or all(map(str.isidentifier, name.split("."))) else "?"
 
 

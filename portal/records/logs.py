@@ -43,7 +43,7 @@ def configure_logs(level: str) -> None:
     # The exporters of telemetry log each batch that fails; the portal logs each outage.
     for name in ("mcp", "server", "opentelemetry"):
         logging.getLogger(name).setLevel(logging.DEBUG if number == logging.DEBUG else logging.CRITICAL)
-    # Its client also logs URLs of upstreams, which may contain keys, and their answers.
+    # The SDK's client also logs the URLs of upstreams, which may contain keys, and their answers.
     for name in ("mcp.client", "client"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
@@ -85,7 +85,7 @@ def _is_read() -> bool:
     try:
         return is_pipe_writable(sys.stderr.fileno())
     except (OSError, ValueError):
-        return True  # it has no descriptor
+        return True  # stderr has no descriptor
 
 
 def _processors() -> Iterable[Processor]:

@@ -1,1 +1,1 @@
-"""Runs of scripts, which survive their process: execution, journal, waiting, and what people do with them."""
+"""Durable runs of scripts: execution, journal, waiting, and what people do with runs."""

@@ -1,4 +1,4 @@
-"""The answer of a run: what a client gets, and what the store keeps."""
+"""The answer of a run, for its client and for the store."""
 
 import json
 import re
@@ -21,7 +21,7 @@ from sandbox_runtime.result import RunError
 GOING_WELL = ("ok", *OPEN)
 
 PREVIEW_TOKENS: Final = 300
-"""Tokens of the beginning of a value that is too long to show."""
+"""Tokens of the preview of a value that is too long to show."""
 
 _TOLD_BY_MESSAGE: Final = ("script_error", "syntax_error", "check_failed")
 _FRAME: Final = re.compile(r'File "script\.py", line (\d+), in (\S+)')
@@ -32,8 +32,8 @@ class Answer:
     """The result of one run, before it is truncated for the reader.
 
     `emitted` are the MCP content blocks that the script passed to `portal.emit`, in order. `waiting` says what a
-    waiting run waits for. `kept` has the handles of parts that are kept whole. `sources` are where its data came from,
-    for the flow rules; None if nobody knows. `at` is the script's line of the error, as `at_line` tells it.
+    waiting run waits for. `kept` has the handles of parts that are kept whole. `sources` are the sources of its data,
+    for the flow rules; None if unknown. `at` is the script's line of the error, from `at_line`.
     """
 
     status: RunState
@@ -51,7 +51,7 @@ class Answer:
     at: str = ""
 
     def structured(self) -> dict[str, Json]:
-        """The whole answer as JSON. `session`, `waiting` and `kept` are present only if they say something."""
+        """The whole answer as JSON. `session`, `waiting` and `kept` are omitted if empty."""
         recall = 'The whole {} is kept: `await portal.recall("{}")` in a script.'
         more = {"session": self.session, "waiting": [*self.waiting], "kept": {**self.kept}}
         return {
@@ -82,7 +82,7 @@ class Answer:
         return told
 
     def _advice(self) -> list[str]:
-        """How a run that goes on does so, for those who asked for its answer."""
+        """Advice for a client that gets the answer of a run which has not ended."""
         if self.status not in OPEN:
             return []
         people = ", ".join(str(view["seq"]) for view in self.waiting[:10] if view["kind"] in ASKING)
@@ -93,9 +93,9 @@ class Answer:
     def lean(
         self, shown: Mapping[str, Json], kept: Mapping[str, str], name: Callable[[str], str]
     ) -> dict[str, Json]:
-        """What a model reads: what is absent is empty. `shown` are its result and stdout; `name` shortens ids.
+        """The answer for a model, without empty fields. `shown` are its result and stdout; `name` shortens ids.
 
-        Hidden characters are left out, except of result and stdout, which are data.
+        Hidden characters are removed, except from result and stdout, which are data.
         """
         is_over = self.status in ("ok", "error", "refused")
         failure = {} if self.error is None else self._lean_error(self.error)
@@ -136,9 +136,9 @@ class Answer:
 
 
 def at_line(error: RunError, code: str) -> str:
-    """`line 3: return int(text) (from line 5)`: the innermost line of the script with its source, and the outer one.
+    """`line 3: return int(text) (from line 5)`: the script's innermost line with its source, and the outermost one.
 
-    The source is that of `code`, so no error text can imitate it; none of a function of an earlier script.
+    The source is read from `code`, so no error text can imitate it. A function of an earlier script has no source here.
     """
     lines = re.split("\r\n?|\n", code)
     if error.line is None or error.line > len(lines):
@@ -146,7 +146,7 @@ def at_line(error: RunError, code: str) -> str:
     frames = [(int(line), function) for line, function in _FRAME.findall(error.traceback)]
     own = (each.startswith("<") or f"def {each}(" in code for line, each in frames if line == error.line)
     source = f": {lines[error.line - 1].strip()[:120]}" if all(own) else ""
-    # The message comes last, and may look like frames.
+    # The message follows the frames, and may imitate one.
     before = _FRAME.findall(error.traceback.rpartition(error.message)[0])
     outer = [int(line) for line, function in before if function == "<module>"][-1:]
     led = f" (from line {outer[0]})" if outer not in ([], [error.line]) else ""
@@ -162,7 +162,7 @@ def awaited(view: Mapping[str, Json]) -> str:
 
 
 class Fitted(NamedTuple):
-    """What a model reads, the whole shape if it is wanted, and emitted blocks; `cut` are the parts it has not whole."""
+    """The text for a model, the whole shape if it is wanted, and emitted blocks. `cut` names the parts that are cut."""
 
     text: dict[str, Json]
     structured: dict[str, Json] | None
@@ -181,8 +181,8 @@ def fitted(
 ) -> Fitted:
     """The answer within `output_tokens` (o200k_base), emitted texts included.
 
-    A value of more than `max_tokens` is shown as a preview, or what fits if it could not be kept. `kept` are the
-    handles of those that are `cut`; None before they are kept.
+    A value of more than `max_tokens` is shown as a preview, or cut to fit if it could not be kept. `kept` has the
+    handles of the parts that are `cut`; None before they are kept.
     """
     emitted = content_blocks(answer.emitted, output_tokens // 2)
     result, left_out = without_binaries(answer.result)

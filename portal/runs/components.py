@@ -1,4 +1,4 @@
-"""Guest components of runs that began before an upgrade: kept while a run may need them, and opened on demand."""
+"""Guest components of runs that began before an upgrade: kept while an open run needs them, and opened on demand."""
 
 import hashlib
 import os
@@ -22,7 +22,7 @@ log = structlog.get_logger()
 
 
 class Components:
-    """The components that the runs of one store began in, in a folder; in the store, too, if machines share it."""
+    """The components that the runs of one store began in. In a folder, and in a store that machines share, too."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Components:
         self._opening = anyio.Lock()
 
     async def keep(self, component: Path, sha256: str) -> None:
-        """Keep the component that runs begin in from now on. It costs no disk where the file can be linked."""
+        """Keep the component that runs begin in from now on. It is a hard link where possible, which costs no disk."""
         self._present = sha256
         try:
             await anyio.to_thread.run_sync(self._keep, component, self._path(sha256))
@@ -51,7 +51,7 @@ class Components:
             log.warning("component_not_kept", reason=getattr(error, "strerror", None) or str(error))
 
     async def sandbox(self, sha256: str) -> Sandbox:
-        """The sandbox of a kept component. The first time it compiles for seconds. Raises RecordError: it is gone."""
+        """The sandbox of a kept component. The first time it compiles, for seconds. Raises RecordError: it is gone."""
         async with self._opening:
             if sha256 not in self._opened:
                 path = self._path(sha256)
@@ -84,7 +84,7 @@ class Components:
         return True
 
     async def delete_others(self, needed: set[str], has_replicas: bool = False) -> None:
-        """Delete the components that no open run needs, unless other portals keep theirs here. Raises StoreError."""
+        """Delete the components that no open run needs, unless other portals keep them here. Raises StoreError."""
         if self._store is not None:
             await self._store.write(partial(RunTables.use_component, sha256=self._present))
         elif has_replicas:

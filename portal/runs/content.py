@@ -1,4 +1,4 @@
-"""The content of an answer: emitted blocks, binary content of upstreams, and the excerpt of what is too long."""
+"""The content of an answer: emitted blocks, binary content of upstreams, and excerpts of long values."""
 
 import base64
 import re
@@ -107,7 +107,7 @@ def _block(raw: dict[str, Json]) -> types.ContentBlock:
             ):
                 base64.b64decode(data, validate=True)
     except ValueError:
-        # Some clients refuse a whole answer for one image.
+        # Some clients reject a whole answer because of one invalid image.
         raise BlockError(f"{kind}: its data is not valid base64") from None
     return block
 
@@ -121,7 +121,7 @@ def _mended(raw: dict[str, Json]) -> dict[str, Json]:
         if isinstance(raw.get(key), str):
             found = _DATA_URL.match(raw[key])
             text = "".join(raw[key][found.end() if found else 0 :].split())
-            is_url_safe = "-" in text or "_" in text  # and so perhaps without padding
+            is_url_safe = "-" in text or "_" in text  # then the padding may be missing
             fixed[key] = text.translate(_STANDARD) + "=" * (-len(text) % 4 if is_url_safe else 0)
             if found and found[1]:
                 fixed.setdefault("mimeType", found[1])
@@ -192,16 +192,16 @@ MAX_DEPTH: Final = 64
 """Levels of nesting shown. JSON parsers, including that of the MCP SDK, fail between 100 and 1,000 levels."""
 
 _SLACK_CHARS: Final = 32
-"""A text is kept if it is too long by no more than this: the mark would be as long."""
+"""A text that is too long by no more than this is not cut: the mark would be as long."""
 
 _TOO_LONG: Final = 10**4_300
 """Python refuses to format larger integers."""
 
 _VALUE_CHARS: Final = 12
-"""What a value costs besides its text, as characters."""
+"""The cost of a value besides its text, in characters."""
 
 _PART_LEVELS: Final = 3
-"""Levels of each part but the result, such as of a ledger row, that are always shown."""
+"""Levels that are always shown of each part except the result, such as of a ledger row."""
 
 _UNTOUCHED: Final = ("status", "run_id", "run", "session", "kept")
 
@@ -212,10 +212,10 @@ _EVERYTHING: Final = 1 << 62
 def truncate(answer: Answer, max_tokens: int) -> Answer:
     """Truncate the answer to `max_tokens` tokens (o200k_base, compact JSON).
 
-    The structure stays. Texts are shortened, ends of lists and objects dropped, and each cut is marked in place. The
-    ledger is summarised. One of `notices` says what was cut. `status`, `run_id`, `session`, `kept` and the error's code
-    do not change. A larger budget never shows less of the result. The budget holds from 200 tokens on; below, the
-    answer is as small as possible.
+    The structure stays. Texts are shortened, the ends of lists and objects are dropped, and each cut is marked in
+    place. The ledger is summarised. One of `notices` says what was cut. `status`, `run_id`, `session`, `kept` and the
+    error's code do not change. A larger budget never shows less of the result. The budget holds from 200 tokens on;
+    below, the answer is as small as possible.
 
     A large answer costs as much as the part that is shown.
     """
@@ -252,12 +252,12 @@ def truncate(answer: Answer, max_tokens: int) -> Answer:
 
 
 def excerpt(value: Json, max_tokens: int) -> Json:
-    """The value within `max_tokens`, as `truncate` shows one: each cut is marked in place."""
+    """The value within `max_tokens`, cut like in `truncate`: each cut is marked in place."""
     return truncate({"result": value}, max_tokens)["result"]
 
 
 def preview(value: Json, max_tokens: int) -> dict[str, Json]:
-    """What a value is that is too long to show: its size and shape, the first lines or items, and the last one."""
+    """A summary of a value that is too long to show: its size and shape, the first lines or items, and the last one."""
     if isinstance(value, str):
         lines = value.splitlines()
         size = f"{len(value):,} characters, {len(lines):,} lines"
@@ -310,7 +310,7 @@ class _Excerpt:
         return value
 
     def text(self, value: str, characters: int) -> str:
-        """The first `characters` of a text, and how many more there are."""
+        """The first `characters` of a text, and the number of the others."""
         left = len(value) - characters
         if left <= min(characters, _SLACK_CHARS):
             self._spend(len(value))

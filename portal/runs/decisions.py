@@ -1,6 +1,6 @@
-"""What people do with runs: find, show, approve, deny and cancel them. For the command line and for HTTP.
+"""Operations of people on runs, for the command line and HTTP: find, show, approve, deny, cancel, fork.
 
-Rule 1: the run of another owner is as unknown as one that does not exist.
+Rule 1: the run of another owner is treated like one that does not exist.
 """
 
 import json
@@ -37,17 +37,17 @@ _WHY = {
 
 
 def unknown_run(run: str) -> RunsError:
-    """The error for a run that does not exist, or belongs to somebody else."""
+    """The error for a run that does not exist, or belongs to another owner."""
     return RunsError(
         "unknown_run",
-        f"there is no run {run[:60]!r}: it was never journaled, is kept no longer, or belongs to another caller",
+        f"there is no run {run[:60]!r}: it was never journaled, has expired, or belongs to another caller",
         "Use the id in the answer of its start.",
     )
 
 
 def find_run(tables: RunTables, run: str, owner: str | None, tenant: str | None = None) -> RunRow:
-    """The run with this id, or the only one that begins so, of this owner, or that approvers of the tenant see; None is
-    the operator, who may see all. Raises RunsError."""
+    """The run with this id or unique prefix, among those of this owner and those that approvers of the tenant see. The
+    owner None is the operator, who may see all. Raises RunsError."""
     found = tables.listed(owner, 2, tenant=tenant, written=run)
     if len(found) > 1:
         raise RunsError(*ambiguous("run", run, [each.id for each in found]))
@@ -57,7 +57,7 @@ def find_run(tables: RunTables, run: str, owner: str | None, tenant: str | None 
 
 
 def find_seen(tables: RunTables, run: str, decider: Decider, approvers: Approvers) -> RunRow:
-    """The same of the decider's own runs, and of those that go on, asked a person and have it among their approvers."""
+    """The same, among the decider's own runs, and open runs that have asked a person and have it as an approver."""
     own = decider.owner or ""
     return find_run(tables, run, decider.owner, tenant_of(own) if approvers.oversee(own, decider) else None)
 
@@ -75,12 +75,12 @@ def decide_call(
     stands: bool = False,
     through: int | None = None,
 ) -> CallRow:
-    """Approve or deny a call that waits for a person; without `seq` the only one. Within a transaction.
+    """Approve or deny a call that waits for a person; without `seq`, the only one. Within a transaction.
 
-    The only place where a decision is written, and so the one that asks who may. Changed `arguments` are validated and
-    authorised when the call is made. With `stands` it approves later calls of this function in this run, too, `through`
-    this one, until somebody denies one of them, decided or not. Returns the call as it was.
-    Raises RunsError: there is no such call, somebody else has to decide, or somebody decided before.
+    Decisions are written only here, so the check who may decide is here too. Changed `arguments` are validated and
+    authorized when the call is made. With `stands`, the approval also covers later calls of this function in this run,
+    which are approved `through` this one, until a person denies one of them. Returns the call as it was.
+    Raises RunsError: there is no such call, another person has to decide, or it was already decided.
     """
     row = find_seen(tables, run, decider, approvers)
     if (refusal := approvers.refusal(row.owner, decider)) is not None:
@@ -111,15 +111,15 @@ def decide_call(
 
 
 def let_pass(tables: RunTables, run: str, seq: int, approvers: Approvers) -> bool:
-    """Approve a waiting call if the approval of an earlier one stands for it, too: at most MAX_LATER times, for the
-    function as it was defined then, under the rules of then about deciding. Within a transaction. Raises RunsError.
+    """Approve a waiting call if the approval of an earlier one stands for it: at most MAX_LATER times, while the tool's
+    definition and the rules about deciding are the same as then. Within a transaction. Raises RunsError.
     """
     call = tables.call(run, seq)
     kept = tables.get("stands", run, call.function) if call and _may_stand(call, approvers) else None
     given = json.loads(kept or b'{"left": 0}')
     if call is None or not given["left"] or given["terms"] != [call.digest, *sorted(approvers.entries)]:
         return False
-    # Whoever gave it was allowed to, by the same rules.
+    # Not checked again who may decide: the person was allowed to, by the same rules.
     decider = Decider(given["by"])
     decide_call(tables, run, seq, decider, approvers, is_approved=True, through=given["seq"])
     tables.put("stands", run, call.function, json.dumps({**given, "left": given["left"] - 1}).encode())
@@ -131,14 +131,14 @@ def _may_stand(call: CallRow, approvers: Approvers) -> bool:
 
 
 def call_to_decide(tables: RunTables, row: RunRow, seq: int | None) -> CallRow:
-    """The call of a run that waits, or waited, for a person; without `seq` the only one. Raises RunsError."""
+    """The call of a run that waits, or waited, for a person; without `seq`, the only one. Raises RunsError."""
     run = row.id
     if row.state not in OPEN:
         raise RunsError("run_ended", f"run {run} has ended: {row.state}. Nothing waits.", _OVER)
     asked = tables.calls(run, _ASKED)
     waiting = [call for call in asked if call.state == "waiting"]
     if seq is None:
-        # Whoever comes too late is told who decided, as if they had named the call.
+        # If someone else has decided, report that, as if the call had been named.
         candidates = waiting or asked
         if len(candidates) != 1:
             listed = ", ".join(f"{call.seq} ({call.function})" for call in waiting[:10]) or "none"
@@ -168,11 +168,11 @@ def fork_run(
     caller: Caller | None = None,
     profile: str | None = None,
 ) -> RunRow:
-    """Start a run that begins like another one and goes on before its call `seq`, live. Within a transaction.
+    """Start a run that repeats another one up to its call `seq`, and continues live from there. Within a transaction.
 
-    What was answered before is not done again. With `code` it goes on with that script, which must have done the same
-    until there. It is the work of `caller`, who has to own the former run and have its profile; None for the operator,
-    who acts for its owner. Returns the new run, which waits for a portal. Raises RunsError.
+    Calls that were answered before are not made again. With `code` it continues with that script, which must do the
+    same up to that call. The new run belongs to `caller`, who has to own the former run and have its profile; None is
+    the operator, who acts for its owner. Returns the new run, which waits for a portal. Raises RunsError.
     """
     run = find_run(tables, run, None if caller is None else caller.run_owner).id
     stored = tables.load(run)
@@ -184,14 +184,14 @@ def fork_run(
     if past.record is None or index is None:
         raise RunsError("unknown_call", f"the journal of run {run} has no call {seq}", _LOOK)
     record = past.record.until(index)
-    seq = record.calls_made + 1  # calls that were made at the same moment are made again together
+    seq = record.calls_made + 1  # concurrent calls are made again together
     if code is not None:
         if (size := len(code.encode("utf-8", "surrogatepass"))) > MAX_SCRIPT_BYTES:
             error = too_long(size)
             raise RunsError(error.code, error.message, error.hint)
         record = replace(record, script=code)
         head = replace(head, request=replace(head.request, code=code))
-    # Not with the claims or the logins of whoever began the former run.
+    # It does not get the claims or the logins of whoever began the former run.
     head = replace(head, record=replace(record, events=()), is_background=True, caller=caller or head.caller)
     entries = tuple(entry for entry in past.entries.values() if entry.seq < seq)
     known = [call for call in stored.calls if call.seq < seq and (call.outcome or call.state == "intended")]
@@ -205,7 +205,7 @@ def fork_run(
 
 
 def run_view(row: RunRow, caller: str) -> dict[str, Json]:
-    """A run as JSON, for lists. `caller` is the name of its owner, if that is known. Times are ISO 8601 in UTC."""
+    """A run as JSON, for lists. `caller` is the name of its owner, if known. Times are ISO 8601 in UTC."""
     times = {"began": row.began, "updated": row.updated, "ended": row.ended, "wakes": row.wake_at or None}
     shown = {key: at and iso(at) for key, at in times.items() if at}
     parent = {"parent": row.parent} if row.parent else {}
@@ -229,7 +229,7 @@ def waiting_view(calls: Sequence[CallRow]) -> list[dict[str, Json]]:
 
 
 def details(stored: StoredRun) -> dict[str, Json]:
-    """Everything about a run as JSON: what `run_view` says, its script, its calls, and its answer."""
+    """Everything about a run as JSON: `run_view`, its script, its calls, and its answer."""
     head = HEAD.validate_json(stored.head)
     return {
         **run_view(stored.row, head.caller.label),
@@ -246,7 +246,7 @@ def details(stored: StoredRun) -> dict[str, Json]:
 
 
 def answer_of(stored: StoredRun) -> Answer:
-    """The answer of a run as it is now: the kept one, or what is known so far."""
+    """The current answer of a run: the kept one, or what is known so far."""
     row = stored.row
     if stored.answer is not None:
         return load_answer(stored.answer)
@@ -258,7 +258,7 @@ def answer_of(stored: StoredRun) -> Answer:
     if row.state in OPEN:
         waiting = waiting_view(stored.calls) if row.told == "waiting" else []
         for view in waiting:
-            for name in ("where", "may_stand"):  # a model is not told where to change a rule
+            for name in ("where", "may_stand"):  # a model must not learn where to change a rule
                 view.get("asked", {}).pop(name, None)
         return Answer(row.told, row.id, calls=calls, waiting=waiting)
     code = "run_lost" if row.state == "error" else row.state

@@ -13,7 +13,7 @@ from sandbox_runtime.guest_json import encode
 
 
 def note_states(tables: RunTables, webhooks: Sequence[Webhook]) -> None:
-    """From now on write a message with each change of a run's state, in the same transaction; a portal sends it."""
+    """From now on, write a message with each change of a run's state, in the same transaction. A portal sends it."""
     tables.on_note = partial(_add_messages, webhooks=webhooks)
 
 
@@ -27,7 +27,7 @@ def _add_messages(tables: RunTables, run: str, state: str, webhooks: Sequence[We
     if state == "waiting":
         data["waiting"] = waiting_view(tables.calls(run, "state = 'waiting'"))
         if not data["waiting"]:
-            return  # all is decided, and it goes on at once
+            return  # everything is decided, so the run resumes at once
     body = encode({"type": event, "timestamp": iso(row.updated), "data": data})
     for webhook in wanting:
         message = f"msg_{time.time_ns():016x}{secrets.token_hex(8)}"  # sorts by time
@@ -35,5 +35,5 @@ def _add_messages(tables: RunTables, run: str, state: str, webhooks: Sequence[We
 
 
 def url_number(url: str) -> int:
-    """A URL in the store. Its messages go to no other one, however the manifest changes."""
+    """The number that identifies a URL in the store. Its messages go to no other URL, however the manifest changes."""
     return int.from_bytes(hashlib.sha256(url.encode()).digest()[:6])

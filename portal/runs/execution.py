@@ -55,22 +55,22 @@ log = structlog.get_logger()
 _WORD = re.compile(r"[^\W\d]\w*")
 
 _SEARCHING = re.compile(r"\bportal\b.*\b(?:search|describe)\b", re.DOTALL)
-"""Matches scripts that call `portal.search` or `portal.describe`, and so may use any upstream."""
+"""Matches scripts that call `portal.search` or `portal.describe`: they may use any upstream."""
 
 MAX_DIAGNOSTICS = 8
 """Findings listed in one refusal; more are counted."""
 
 
 _STUCK = (
-    "It was not run anew, and will not be. `calls` says what it did. The operator can see its journal, and start "
-    "another run from a point before."
+    "It was not run again, and will not be. `calls` says what it did. The operator can see its journal, and start "
+    "another run from an earlier point."
 )
 
 
 _UNWRITTEN = "the store of runs cannot be written now, so a crash of the portal would lose this answer"
 
 AwaitUpstreams: TypeAlias = Callable[[Fleet, Collection[str]], Awaitable[object]]
-"""Waits until these upstreams have started, or their time to start is over."""
+"""Waits until these upstreams have started, or until their time to start is over."""
 
 
 @dataclass(frozen=True)
@@ -92,13 +92,13 @@ class Execution:
     fetchers: Fetchers
     files: Workspaces
     workspace: SharedWorkspace | None = None
-    """Where scripts write files that others share."""
+    """The folder that scripts share, if they may write."""
     telemetry: Telemetry = NO_TELEMETRY
     _histories: "WeakKeyDictionary[Session, SessionHistory]" = field(default_factory=WeakKeyDictionary)
 
     @property
     def profile(self) -> str | None:
-        """The profile whose callers it serves."""
+        """The profile of the callers that it serves."""
         return self.authority.manifest.profile
 
     async def run(
@@ -108,11 +108,11 @@ class Execution:
         ledger: Ledger | None = None,
         channel: ClientChannel = NO_CLIENT,
     ) -> Answer:
-        """Run one script, or tell about an earlier run. Failures of the script, its tools or its worker become part of
-        the answer.
+        """Run one script, or return the answer of an earlier run. Failures of the script, its tools or its worker
+        become part of the answer.
 
-        `ledger` is filled during the run, so that after a cancellation the caller can read the calls and the output
-        there. `channel` reports the current stage to the client.
+        `ledger` is filled during the run, so that the calls and the output can be read there after a cancellation.
+        `channel` reports the current stage to the client.
         """
         if request.run is not None:
             return await self._earlier(request.run, caller)
@@ -123,7 +123,7 @@ class Execution:
         )
         ledger = ledger if ledger is not None else Ledger()
         try:
-            answer = await self._piece(piece, ledger, channel)
+            answer = await self._segment(piece, ledger, channel)
             is_parked = answer.status in ("running", "waiting")
             return await self.runs.final_answer(piece.run_id) if is_parked else answer
         finally:
@@ -132,8 +132,8 @@ class Execution:
     async def go_on(
         self, run_id: str, head: RunHead, past: Past, epoch: int, channel: ClientChannel
     ) -> Answer:
-        """Go on with a run that was interrupted, waited, or was started in the background. Returns its answer."""
-        return await self._piece(Piece(run_id, head, past, epoch), Ledger(), channel)
+        """Resume a run that was interrupted or suspended, or start one in the background. Returns its answer."""
+        return await self._segment(Piece(run_id, head, past, epoch), Ledger(), channel)
 
     async def _earlier(self, run: str, caller: Caller) -> Answer:
         try:
@@ -145,13 +145,13 @@ class Execution:
             message = "the store of runs cannot be read; the portal's log says why"
             return Answer("refused", "", error=RunError("store_failed", message, hint="Try again later."))
 
-    async def _piece(self, piece: Piece, ledger: Ledger, channel: ClientChannel) -> Answer:
-        """A run from its start or its last interruption until it ends or waits in the store."""
+    async def _segment(self, piece: Piece, ledger: Ledger, channel: ClientChannel) -> Answer:
+        """Do one segment of a run: from start or resume until it ends or is suspended."""
         ledger.run_id = piece.run_id
         audit = self.audit.run(piece.run_id, piece.head.caller, self.profile)
         audit.began(piece.head.request.code, is_resumed=piece.epoch > 1)
         status, code = "error", "internal_error"
-        # Its first piece is a child of the request; others have traces of their own.
+        # The first segment is a child of the request's span. Others have their own traces, with a link to it.
         links = [link_to(piece.head.trace)] if piece.epoch else []
         with self.telemetry.script_run.span(
             "run script", {instruments.RUN: piece.run_id}, links=links
@@ -167,7 +167,7 @@ class Execution:
                         await self.runs.end(piece.run_id, "cancelled")
                 raise
             except Exception:
-                if not piece.epoch:  # its client is told so, and nobody may go on with it
+                if not piece.epoch:  # the client gets the error, so no portal may resume the run
                     await self.runs.end(piece.run_id, "error")
                 raise
             finally:
@@ -241,7 +241,7 @@ class Execution:
         return open_grants(capabilities, self.files, session, piece.head.caller.tenant, piece.run_id)
 
     def _recording(self, piece: Piece, grants: RunGrants) -> Recording:
-        """A new recording, or one that begins with what an earlier piece of the run recorded."""
+        """A new recording, or one that begins with the record of earlier segments."""
         record = piece.past.record
         if record is None or record.settings is None:
             return Recording()
@@ -250,9 +250,9 @@ class Execution:
     async def _journaled(
         self, journal: Journal | None, work: Awaitable[Answer], notices: Sequence[str]
     ) -> Answer:
-        """Do a piece of a run, and write its end, with `notices` about how it runs.
+        """Do a segment's work, and write the run's end, with `notices` about how it runs.
 
-        If it waits, or somebody else has ended it, the answer says so.
+        If the run was suspended, or ended by someone else, the store has its answer.
         """
         if journal is None:
             return _noted(await work, notices)
@@ -271,7 +271,7 @@ class Execution:
             if answer is None:
                 failure = unwritten(error, "the run was stopped")
                 answer = Answer("error", journal.run_id, error=failure, calls=journal.ledger.rows())
-            # Another portal must not go on with a run whose client has its answer; without a client it may.
+            # No portal may resume a run whose client has its answer; one without a client is ended only if held here.
             epoch = journal.epoch or None if journal.head.is_background else None
             await self.runs.end(journal.run_id, answer.status, answer.dump(), epoch)
             return replace(answer, notices=(*answer.notices, _UNWRITTEN))
@@ -284,7 +284,7 @@ class Execution:
     async def _start(
         self, waiting: AbstractAsyncContextManager[Run], code: str, broker: Broker, journal: Journal | None
     ) -> Answer:
-        """Check and run a script from its beginning, as soon as there is a process for it."""
+        """Check and run a script from its beginning, as soon as a process is free."""
         ledger, stage = broker.ledger, broker.channel.stage
         began = time.perf_counter()
         async with waiting as run:
@@ -323,7 +323,7 @@ class Execution:
         broker: Broker,
         journal: Journal | None,
     ) -> Answer:
-        """Go on where the record of a run ends. It was checked when it began."""
+        """Continue where the record of a run ends. The script is not checked again: it was when it began."""
         assert journal is not None
         port = self.port(broker)
         script = repetition.replayed.script
@@ -347,7 +347,7 @@ class Execution:
                 sandbox, repetition, where, port, broker, unanswered=unanswered, caller=name, grants=grants
             )
         except ReplayInterruptedError as error:
-            message, hint = f"the run could not be taken up: {error}", "`calls` says what it did before."
+            message, hint = f"the run could not be resumed: {error}", "`calls` says what it did before."
             failure = RunError("sandbox_busy", message, hint=hint)
             return Answer("error", journal.run_id, error=failure, calls=broker.ledger.rows())
         except (DivergenceError, RecordError) as error:
@@ -375,7 +375,7 @@ class Execution:
         )
 
     async def _await_mentioned(self, snapshot: Snapshot, prepared: Prepared) -> None:
-        """Wait until the upstreams that the script may use are in the library, or their time to start is over."""
+        """Wait until the upstreams that the script may use are in the library, or until their time to start is over."""
         silent = snapshot.silent.keys()
         is_searching = any(use.namespace not in snapshot.namespaces for use in prepared.uses)
         is_searching |= _SEARCHING.search(prepared.source) is not None
@@ -390,7 +390,7 @@ class Execution:
     async def _check(
         self, prepared: Prepared, snapshot: Snapshot, caller: Caller
     ) -> tuple[RunError | None, list[str]]:
-        """Check the script. Returns an error if it is refused, else notices."""
+        """Check the script. Returns an error if it is refused, and notices."""
         if self.checker is None:
             return None, []
         if self.authority.manifest.portal.capabilities.files:
@@ -409,7 +409,7 @@ class Execution:
         ]
 
     def _limits(self, head: RunHead) -> tuple[Limits, str, list[str]]:
-        """The limits of a run, the place of its `wall_seconds`, and notices."""
+        """The limits of a run, the place that sets its `wall_seconds`, and notices."""
         name, limits = self.authority.manifest.portal.capabilities.limits.of_run(head.is_background)
         where, most = self._where(name), limits.wall_seconds
         seconds = head.request.timeout_seconds or most

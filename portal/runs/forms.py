@@ -1,6 +1,6 @@
 """The form in which a person decides about calls.
 
-Rule 1: it shows what the call says, and reads no file: that would be a call that nobody granted.
+Rule 1: it shows what the call contains, and reads no file, because no one granted that.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from portal.calls.questions import request_of
 from portal.runs.shown_calls import MAX_CHARACTERS, MAX_LATER, readable
 
 MAX_CALLS: Final = 10
-"""Calls in one form. Others follow in the next one."""
+"""Calls in one form. Further ones follow in the next form."""
 
 CHOICES: Final = ("approve", "approve_later", "deny")
 
@@ -41,7 +41,7 @@ def approval_form(run: str, asked: Sequence[Json], *, four_eyes: bool) -> Elicit
 
 
 def decision_of(answer: Mapping[str, Json] | None) -> dict[str, Any] | None:
-    """What the answer to that form decides, as `decide_call` takes it; None if nothing."""
+    """The decision in the answer to that form, as arguments of `decide_call`; None if it decides nothing."""
     action, content = (answer or {}).get("action"), (answer or {}).get("content") or {}
     choice = content.get("decision") if action == "accept" else "deny" if action == "decline" else None
     if choice not in CHOICES:

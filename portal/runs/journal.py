@@ -1,8 +1,10 @@
-"""The journal of one run: what it did, written before it can have an effect, so that another process can go on with it.
+"""The journal of one run: what it did, written before it can have an effect, so that another process can resume it.
 
-Rule 1: before a call that may not be repeated is sent, one transaction has written that it is about to be, and every
-event before it. A run that makes no such call, and never waits for long, writes nothing.
-Rule 2: an outcome is written before the run's answer is. It delays nobody until then.
+A segment of a run lasts from start or resume until it ends or is suspended ("parked"). A `Past` has earlier segments.
+
+Rule 1: before a call that may not be repeated is sent, one transaction writes that intent, and every event before it. A
+run that makes no such call, and never waits for long, writes nothing.
+Rule 2: outcomes are written before the run's answer. Until then, no call waits for them to be written.
 """
 
 import asyncio
@@ -45,17 +47,17 @@ from upstreams.redaction import Redaction
 log = structlog.get_logger()
 
 OUTCOME_SECONDS: Final = 0.01
-"""Outcomes are written together after this time. A portal that is killed before knows of none of them."""
+"""Outcomes are written together after this time. If the portal is killed before, they are lost."""
 
 RETRY_SECONDS: Final = 1.0
-"""Outcomes that could not be written are tried again after this time."""
+"""Outcomes that could not be written are retried after this time."""
 
 IDLE_SHARE: Final = 0.5
-"""A worker that used less than this share of the time did not compute, so its run may be parked."""
+"""A worker that used less CPU than this share of the time is idle, so its run may be suspended."""
 
 
 class Home(Protocol):
-    """What a journal needs of the portal's runs."""
+    """The part of `Runs` that a journal needs."""
 
     settings: RunsSettings
     mask: Redaction
@@ -73,9 +75,9 @@ class Home(Protocol):
 
 @dataclass(eq=False)
 class Journal:
-    """Writes the journal of one piece of a run: from its start or its last wake to its end or to its parking.
+    """Journals one segment of a run: from start or resume until it ends or is suspended.
 
-    `epoch` is 0 until the run has a row in the store. `scope` contains the piece; parking cancels it.
+    `epoch` is 0 until the run has a row in the store. `scope` contains the segment; suspending the run cancels it.
     """
 
     run_id: str
@@ -84,7 +86,7 @@ class Journal:
     head: RunHead
     park_seconds: float
     recording: Recording | None
-    """None for a run of a session, which cannot go on elsewhere. It may wait, but is never parked."""
+    """None for a run of a session, which cannot be resumed elsewhere. It may wait, but is never suspended."""
     ledger: Ledger
     authorization: Authorization
     past: Past = NO_PAST
@@ -92,7 +94,7 @@ class Journal:
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     is_parked: bool = False
     _chunks: int = 0
-    """How many pieces of the journal are written."""
+    """The number of chunks of the journal that are written."""
     _written_events: int = 0
     _head_written: RunHead | None = None
     _started: Record | None = None
@@ -110,7 +112,7 @@ class Journal:
     _answer: Answer | None = None
     """The run's answer, if the next transaction is the last."""
     _waiters: "list[asyncio.Future[None]]" = field(default_factory=list)
-    """Who waits for the next transaction."""
+    """Those who wait for the next transaction."""
     _is_writing: bool = False
     _is_next_due: bool = False
     _timer: asyncio.TimerHandle | None = None
@@ -122,23 +124,23 @@ class Journal:
         if self.past.record is not None:
             self._written_events = len(self.past.record.events)
 
-    # What the broker tells
+    # Called by the broker
 
     def opened(self, entry: Entry) -> None:
-        """The script made a call. In a replay, its entry gets what the journal says about it."""
+        """Note that the script made a call. In a replay, its entry is restored from the journal."""
         self._touched.add(entry.seq)
         known = self.past.entries.get(entry.seq)
         if known is None or entry.seq not in self.past.settled:
             return
         known.restore(entry)
-        # Calls that this process made are counted in its rates already.
+        # The rates of this process already count the calls that it made itself.
         age_seconds = time.time() - known.at if known.at < self.runs.began else None
         self.authorization.prime(entry.seq, known.budgets, entry.sources, age_seconds)
 
     def known_outcome(self, entry: Entry) -> Outcome | None:
-        """The outcome of a call that an earlier piece made, and whose answer the script did not get yet.
+        """The outcome of a call that an earlier segment made, and whose answer the script did not get yet.
 
-        It is `outcome_unknown` if the call may have happened and may not be repeated. None: the call is made (again).
+        The error `outcome_unknown` if the call may have happened and may not be repeated. None: make the call (again).
         """
         row = self.past.calls.get(entry.seq)
         if row is not None and row.outcome is not None:
@@ -156,17 +158,17 @@ class Journal:
         return None
 
     def note_notices(self, notices: Sequence[str]) -> None:
-        """The notices of parsing and checking the script, for its answer."""
+        """Keep the notices of parsing and checking the script for its answer, which a later segment may give."""
         if notices:
             self.head = replace(self.head, notices=tuple(notices))
 
     def note_sources(self, sources: Set[str]) -> None:
-        """The sources of what it read from shared files. Its calls have their own."""
+        """Keep the sources of what the run read from shared files. Calls record their own sources."""
         if not sources <= {*self.head.sources}:
             self.head = replace(self.head, sources=(*sorted({*self.head.sources, *sources}),))
 
     async def call(self, entry: Entry, work: Callable[[], Awaitable[Outcome]]) -> Outcome:
-        """Decide about a call, wait for it or make it. Its outcome is written soon, if it may not be repeated."""
+        """Do the work of a call: decide, wait, send. Its outcome is written soon, if it may not be repeated."""
         self._in_flight.add(entry.seq)
         self._changed_at = time.monotonic()
         try:
@@ -180,14 +182,16 @@ class Journal:
             self._changed_at = time.monotonic()
 
     async def intend(self, seq: int, function: str) -> CallError | None:
-        """Write that a call which may not be repeated is about to be sent. Returns an error if it must not be.
+        """Write that a call which may not be repeated is about to be sent. Returns an error if it must not be sent.
 
-        Raises FencedError: somebody else goes on with the run, or has ended it.
+        Raises FencedError: another portal has taken the run over, or it was ended.
         """
         if self.recording is None:
             return None
         error = await self._add(records.CallRow(self.run_id, seq, "call", function, "intended"))
-        if error is None and not self.runs.is_holding:  # this process was stopped meanwhile
+        # If this process was stopped for a while (SIGSTOP, a suspended machine), its lease may have run out, and
+        # another portal would report the call as unknown while this one sends it.
+        if error is None and not self.runs.is_holding:
             try:
                 await self.runs.hold(self.run_id, self.epoch)
             except records.StoreError as failure:
@@ -207,15 +211,15 @@ class Journal:
         shown: Json = None,
         ask: Callable[[], Awaitable[None]] | None = None,
     ) -> records.CallRow | CallError:
-        """Wait until a call is decided, delivered or due, parked if that takes long. Returns the call as it then is.
+        """Wait until a call is decided, delivered or due; suspend the run if that takes long. Returns the call's row.
 
-        `ask` is called once it can be decided.
+        `ask` is called when the row is written, so that the call can be decided.
 
-        Raises FencedError: somebody else goes on with the run, or has ended it.
+        Raises FencedError: another portal has taken the run over, or it was ended.
         """
         row = self.past.calls.get(seq)
         if row is not None:
-            row = await self._row_now(seq)  # it may have been decided since the run was taken up
+            row = await self._row_now(seq)  # it may have been decided since the run was resumed
             due_at = row.due_at
         else:
             text = encode(shown)
@@ -229,10 +233,10 @@ class Journal:
         self._waiting.add(seq)
         try:
             while row.state == "waiting":
-                # What else wakes the call does not delay the parking.
+                # Wake-ups that decide nothing must not postpone the suspension, so `park_at` is set outside their loop.
                 computed, park_at = self._cpu_seconds(), time.monotonic() + self.park_seconds
                 while row.state == "waiting" and (left := park_at - time.monotonic()) > 0:
-                    # Its event may have come before the call was written, so the row is read before the first wait.
+                    # Register, then read: a decision in between sets the event, and one may precede the call's row.
                     changed = self.runs.register(self.run_id, seq)
                     row = await self._row_now(seq)
                     if row.state == "waiting":
@@ -240,10 +244,8 @@ class Journal:
                 if row.state == "waiting" and self._may_park(computed):
                     await self.park()
         except asyncio.CancelledError:
-            if not (self.is_parked or self.scope.cancel_called):  # the script gave it up
-                given_up = CallError(
-                    "cancelled", "the script does not wait for it any more", "Nothing was sent."
-                )
+            if not (self.is_parked or self.scope.cancel_called):  # the script cancelled the wait
+                given_up = CallError("cancelled", "the script no longer waits for it", "Nothing was sent.")
                 self._note_outcome(self.ledger[seq], Outcome(error=given_up))
             raise
         finally:
@@ -251,7 +253,7 @@ class Journal:
         return row
 
     async def _row_now(self, seq: int) -> records.CallRow:
-        """The call as it is in the store. While that cannot be read, it waits on."""
+        """Read the call's row. While the store cannot be read, keep trying."""
         while True:
             try:
                 found = await self.store.read(partial(RunTables.call, run=self.run_id, seq=seq))
@@ -264,7 +266,7 @@ class Journal:
         return found
 
     async def _wait_for(self, changed: anyio.Event, seq: int, due_at: float | None, seconds: float) -> None:
-        """Wait for a change, or until the call is due, at most so long."""
+        """Wait for a change, or until the call is due, for at most `seconds`."""
         if due_at is not None:
             seconds = min(seconds, due_at - self.store.now())
         with anyio.move_on_after(max(seconds, 0)):
@@ -273,26 +275,26 @@ class Journal:
             try:
                 await self.store.write(partial(RunTables.expire_call, run=self.run_id, seq=seq))
             except records.DatabaseError as error:
-                log.error("call_not_due", run=self.run_id, error=str(error))  # it is tried again
+                log.error("call_not_due", run=self.run_id, error=str(error))  # the loop in `wait` tries again
 
-    # What the execution tells
+    # Called by the execution
 
     async def begin(self) -> None:
-        """Write the run's row, if it has none. Raises StoreError: it cannot be written."""
+        """Create the run's row, if it is missing. Raises StoreError: it cannot be written."""
         if not self.epoch:
             await self._flush(is_lasting=True)
 
     async def before_change(self) -> None:
-        """Write what the run did before it changes a file, if it has a row. Raises StoreError, FencedError."""
-        while self.is_parked:  # the run goes on elsewhere, unless that cannot be written
+        """Before the run changes a file, write what it did, if it has a row. Raises StoreError, FencedError."""
+        while self.is_parked:  # the run continues elsewhere, unless the suspension cannot be written
             await self._unparked.wait()
         if self.epoch:
             await self._flush()
 
     async def park(self) -> None:
-        """Write everything, let the worker go, and let the run wait in the store; returns only if that fails.
+        """Suspend the run: write everything, free the worker, and wait in the store. Returns only if that fails.
 
-        It goes on if the script gives up what it waits for.
+        It is shielded: the suspension completes even if the script cancels its wait in between.
         """
         self.is_parked = True
         self._parking = asyncio.get_running_loop().create_task(self._park([*self._waiting]))
@@ -320,18 +322,19 @@ class Journal:
     async def finish(self, answer: Answer) -> None:
         """Write the answer of a run that has a row. Raises FencedError, StoreError."""
         if not self.epoch:
-            await self._quiet()  # its row may be under way
+            await self._quiet()  # the transaction that creates its row may be under way
         if not self.epoch or (answer.error is not None and answer.error.code == "sandbox_busy"):
-            return  # nothing to survive, or it is tried again
+            return  # nothing is durable, or the run is tried again
         await self._flush(answer=answer)
 
     async def flushed(self) -> None:
-        """Write the outcomes that came, and wait for the transactions under way, whose callers may be gone."""
+        """Write the pending outcomes, and wait for transactions under way, whose callers may be gone."""
         if self._outcomes:
             self._write_soon()
         await self._quiet()
 
     async def _quiet(self) -> None:
+        # The store does jobs in order, so an empty one waits for all that were submitted before it.
         while self._is_writing or self._is_next_due:
             with suppress(records.StoreError):
                 await self.store.write(lambda tables: None)
@@ -339,7 +342,7 @@ class Journal:
     # Writing
 
     async def _add(self, row: records.CallRow) -> CallError | None:
-        while self.is_parked:  # the run goes on elsewhere, unless that cannot be written
+        while self.is_parked:  # the run continues elsewhere, unless the suspension cannot be written
             await self._unparked.wait()
         if self.recording is not None and self.recording.is_too_large:
             return CallError(
@@ -362,7 +365,7 @@ class Journal:
 
     def _note_outcome(self, entry: Entry, outcome: Outcome) -> None:
         self._outcomes.append((entry.seq, entry.state, outcome))
-        # Others come meanwhile, and perhaps the run's answer, which shares its transaction with them.
+        # Not at once: more outcomes may come within this time, or the run's answer, and share the transaction.
         self._write_outcomes_in(OUTCOME_SECONDS)
 
     def _write_outcomes_in(self, seconds: float) -> None:
@@ -375,13 +378,13 @@ class Journal:
             self._write_soon()
 
     def fence(self) -> None:
-        """Somebody else holds the run, or has ended it: stop at once."""
+        """Stop at once: another portal holds the run, or it was ended."""
         self.scope.cancel()
 
     async def _flush(self, *, is_lasting: bool = False, answer: Answer | None = None) -> None:
         """Write everything that was noted before this call. Concurrent callers share one transaction.
 
-        It goes on if its caller is cancelled: what is written and what is noted must not differ.
+        The write continues if its caller is cancelled: the counters here must match what is written.
         """
         self._is_lasting |= is_lasting
         self._answer = answer or self._answer
@@ -391,7 +394,7 @@ class Journal:
         await waiter
 
     def _write_soon(self) -> None:
-        """Begin a transaction when the one under way has ended; gathered calls of the same moment join."""
+        """Start a transaction when the one under way has ended. Calls of the same moment, as of `gather`, join it."""
         if not self._is_next_due:
             self._is_next_due = True
             if not self._is_writing:
@@ -400,15 +403,15 @@ class Journal:
     def _write_next(self) -> None:
         self._is_next_due = False
         if not (self._waiters or self._outcomes):
-            return  # the last transaction had it all
+            return  # the previous transaction wrote everything
         self._is_writing = True
         waiters, self._waiters = self._waiters, []
         calls, self._calls = self._calls, []
         touched, self._touched = self._touched, set()
         answer, self._answer = self._answer, None
-        # An intent has to survive a loss of power, whoever writes it.
+        # An intent has to survive a loss of power, whichever caller's transaction it joins.
         is_lasting, self._is_lasting = self._is_lasting or bool(calls), False
-        outcomes = [*self._outcomes]
+        outcomes = [*self._outcomes]  # stay queued until `done`, so that a failed write retries them
         events = self._new_events(is_ended=answer is not None)
         head = self._head_now()
 
@@ -447,7 +450,7 @@ class Journal:
                 outcomes=outcomes,
                 answer=answer,
             )
-        except Exception as error:  # noqa: BLE001  # those who wait raise it
+        except Exception as error:  # noqa: BLE001  # the waiters raise it
             done(None, error)
         else:
             self.store.submit(write, done, is_lasting=is_lasting)
@@ -473,7 +476,7 @@ class Journal:
         outcomes: list[tuple[int, CallState, Outcome]],
         answer: Answer | None,
     ) -> None:
-        """Runs in the store's thread, so that the loop does not have to serialize."""
+        """Serialize and write, in the store's thread: serializing would block the event loop."""
         text = None
         if head is not None:
             record = head.record and head.record.without_environment()
@@ -519,7 +522,7 @@ class Journal:
         return EntryRow(seq, *made, budgets, source, entry.answered_by, entry.arguments)
 
     def _may_park(self, before_seconds: float) -> bool:
-        """Whether only waiting calls have been under way for a while, and the script did not compute meanwhile."""
+        """Whether for `park_seconds` only waiting calls were under way, and the script did not compute."""
         quiet_seconds = time.monotonic() - self._changed_at
         is_waiting = self._in_flight == self._waiting and quiet_seconds >= self.park_seconds * 0.99
         is_changing_files = self.ledger.files is not None and self.ledger.files.is_busy
@@ -529,16 +532,16 @@ class Journal:
         return is_waiting and not is_changing_files and is_idle
 
     def _cpu_seconds(self) -> float:
-        """What the worker has computed; 0 where the system does not tell."""
+        """The CPU time of the worker; 0 where the system does not report it."""
         return cpu_seconds(None if self.recording is None else self.recording.worker_pid) or 0.0
 
 
 def unwritten(error: records.StoreError, what: str) -> RunError:
-    """The error of something that is not done because it cannot be written before."""
+    """The error for something that was not done, because it cannot be journaled first."""
     if isinstance(error, records.OwnLimitError):
         return RunError(error.code, f"{what}: {error}", hint=error.hint)
     if isinstance(error, records.DatabaseError) and error.is_in_doubt:
-        what, hint = f"{what}, as far as is known", "Look whether it was done before you try again."
-        return RunError("journal_failed", f"{what}: the store of runs was lost meanwhile", hint=hint)
+        what, hint = f"{what}, as far as is known", "Check whether it was done before you try again."
+        return RunError("journal_failed", f"{what}: the connection to the store of runs was lost", hint=hint)
     hint = "Nothing was done. Until the store can be written, only calls that may be repeated are made."
     return RunError("journal_failed", f"{what}: it cannot be written to the store of runs", hint=hint)

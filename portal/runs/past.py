@@ -1,4 +1,4 @@
-"""What the journal of a run says about its earlier pieces: its head, events, ledger and calls."""
+"""The history of a run's earlier segments, read from its journal: its head, events, ledger and calls."""
 
 import json
 import secrets
@@ -24,7 +24,7 @@ from sandbox_runtime.recording import Event, Record
 
 @dataclass(frozen=True)
 class RunHead:
-    """What a run was started with. `record` has no events; it is None until the script was parsed."""
+    """What a run was started with. `record` is without events, and None until the script is parsed."""
 
     request: ExecuteCode
     caller: Caller
@@ -33,9 +33,9 @@ class RunHead:
     notices: tuple[str, ...] = ()
     is_background: bool = False
     trace: str = ""
-    """The `traceparent` of the request that started it; "" if nobody recorded that."""
+    """The `traceparent` of the request that started it; "" without telemetry."""
     sources: tuple[str, ...] = ()
-    """Where the data came from that it read from shared files."""
+    """The sources of the data that it read from shared files."""
     began: float = 0.0
     """In seconds since 1970."""
 
@@ -57,7 +57,7 @@ class EntryRow:
     arguments: str = ""
 
     def restore(self, entry: Entry) -> None:
-        """Give an entry of another process what the journal says about it."""
+        """Restore a ledger entry in this process from the journal."""
         entry.ended = time.monotonic()
         entry.began = entry.ended - self.ms / 1000
         entry.state, entry.error, entry.request = self.state, self.error, self.request
@@ -67,7 +67,7 @@ class EntryRow:
 
 @dataclass(frozen=True)
 class Chunk:
-    """What one transaction appends to the journal."""
+    """The part of the journal that one transaction appends."""
 
     events: tuple[Event, ...]
     entries: tuple[EntryRow, ...]
@@ -79,7 +79,7 @@ _CHUNK: Final = TypeAdapter(Chunk)
 
 @dataclass(frozen=True)
 class Past:
-    """What the journal of a run says about its earlier pieces."""
+    """The history of a run's earlier segments."""
 
     record: Record | None = None
     entries: Mapping[int, EntryRow] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class Past:
 
     @classmethod
     def of(cls, stored: StoredRun) -> "tuple[RunHead, Past]":
-        """Also what the run was started with. Raises ValueError: the journal is damaged."""
+        """Parse the journal; returns the run's head, too. Raises ValueError: the journal is damaged."""
         head = HEAD.validate_json(stored.head)
         chunks = [_CHUNK.validate_json(chunk) for chunk in stored.chunks]
         events = tuple(event for chunk in chunks for event in chunk.events)
@@ -136,7 +136,7 @@ def new_row(run: str, owner: str, head: RunHead, parent: str | None, max_age_day
 
 
 def dump_chunk(events: tuple[Event, ...], entries: tuple[EntryRow, ...]) -> bytes:
-    """What a transaction appends to a journal, as JSON."""
+    """One chunk of a journal as JSON."""
     return _CHUNK.dump_json(Chunk(events, entries))
 
 
@@ -164,9 +164,9 @@ def load_outcome(text: bytes) -> tuple[CallState, Outcome]:
 
 @dataclass(frozen=True)
 class Piece:
-    """A run from its start, or from where it was left, until it ends or waits in the store.
+    """A segment of a run: from start or resume until it ends or is suspended.
 
-    `epoch` is 0 for a run that a client waits for; otherwise the portal itself goes on with it.
+    `epoch` is 0 if a client waits for the run; otherwise the portal itself started or resumed it.
     """
 
     run_id: str

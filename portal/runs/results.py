@@ -37,19 +37,19 @@ class KeptResults:
     async def keep(
         self, run: str, part: str, owner: str, value: Json, sources: Sequence[str] | None
     ) -> str | None:
-        """Keep a part of a run's answer. Returns its handle, each time the same; None if it cannot be kept.
+        """Keep a part of a run's answer. Returns its handle, always the same; None if it cannot be kept.
 
         Raises QuotaError.
         """
         if self._store is None:
             return None
-        # One at a time: so many threads that mask and pack would slow all others down.
+        # One at a time: many threads that mask and compress would slow down everything else.
         async with self._turns.turn(owner):
             text = await anyio.to_thread.run_sync(lambda: self._mask(encode(value).decode()).encode())
             if len(text) > MAX_KEPT_BYTES:
                 return None
             sealed = await anyio.to_thread.run_sync(self._store.seal.close, text)
-        # Nobody can guess it, because nobody can guess the run's id.
+        # The handle is unguessable, because the run's id is.
         handle = f"kept_{hashlib.sha256(f'{run} {part}'.encode()).hexdigest()[:32]}"
         keep = partial(RunTables.keep, handle=handle, owner=owner, value=sealed, sources=sources)
         try:
@@ -62,8 +62,7 @@ class KeptResults:
         return handle
 
     async def recall(self, handle: Json, owner: str, carry: Callable[..., object]) -> Json | CallError:
-        """The value behind a handle, or the only one that begins so. `carry` is told its sources before; None if nobody
-        knows them."""
+        """The value behind a handle or a unique prefix of one. `carry` gets its sources before; None if unknown."""
         if isinstance(handle, str) and self._store is not None:
             ids = await self._store.read(partial(RunTables.handles, written=handle, owner=owner))
             if len(ids) > 1:
@@ -74,16 +73,16 @@ class KeptResults:
                 return json.loads(found[0])
         return CallError(
             "unknown_handle",
-            f"there is no kept result {str(handle)[:60]!r}: it is kept no longer, or belongs to another caller",
+            f"there is no kept result {str(handle)[:60]!r}: it has expired, or belongs to another caller",
             "Run the script again that returned it.",
         )
 
     async def search(
         self, arguments: Mapping[str, Json], owner: str, carry: Callable[..., object]
     ) -> Json | CallError:
-        """Where a text occurs in a kept one, ignoring case: `[{position, text}]` with some characters around.
+        """Find a text in a kept value, ignoring case: `[{position, text}]`, with some characters around each.
 
-        A value that is no text is searched as JSON with an indent.
+        A value that is not a text is searched as indented JSON.
         """
         wanted, context = arguments.get("text"), arguments.get("context", 200)
         limit = arguments.get("limit", 10)
@@ -97,7 +96,7 @@ class KeptResults:
             return value
         text = value if isinstance(value, str) else json.dumps(value, indent=1, ensure_ascii=False)
         folded, needle = text.lower(), wanted.lower()
-        if len(folded) != len(text):  # a few letters become two, so that positions would be wrong
+        if len(folded) != len(text):  # a few letters fold to two, which would shift positions
             folded, needle = text, wanted
         hits: list[Json] = []
         at = folded.find(needle)

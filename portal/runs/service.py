@@ -1,4 +1,4 @@
-"""The runs of one portal: starts them in the background, resumes those that were left, and wakes those that wait."""
+"""The runs of one portal: starts them in the background, resumes abandoned ones, and wakes waiting ones."""
 
 import math
 import os
@@ -44,31 +44,31 @@ from upstreams.redaction import Redaction
 log = structlog.get_logger()
 
 POLL_SECONDS: Final = 0.2
-"""How often the portal looks whether somebody else has written the store, such as the command line."""
+"""How often the portal checks whether another process, such as the command line, has written to the store."""
 
 BEAT_SECONDS: Final = LEASE_SECONDS / 5
-"""How often a portal says that it is alive, and looks whether others are."""
+"""How often a portal sends its heartbeat, and checks those of others."""
 
 _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Goes on while the machine is suspended, where the system has such a clock."""
+"""A clock that keeps running while the machine is suspended, where the system has one."""
 
 SWEEP_SECONDS: Final = 600.0
 RETRY_SECONDS: Final = 1.0
 MAX_RETRY_SECONDS: Final = 600.0
-"""A run that no worker could take up is tried again, each time after twice as long, at most this."""
+"""A run that could not be resumed is retried with exponential back-off, at most this far apart."""
 
 MAX_DUE: Final = 100
-"""Due runs that wait for a turn in memory; the others wait in the store."""
+"""Due runs that wait for a turn in memory; further ones wait in the store."""
 
 GATHER_SECONDS: Final = 0.05
-"""Calls of a run that begin to wait within this time are asked about in one form."""
+"""Calls of a run that begin to wait within this time share one form."""
 
 UNATTENDED_SECONDS: Final = 0.1
-"""After this time a run is parked for which no client waits."""
+"""How soon a waiting run is suspended for which no client waits."""
 
 
 GoOn: TypeAlias = Callable[[str, RunHead, Past, int, ClientChannel], Awaitable[Answer]]
-"""Goes on with a run that is held under this epoch: `Execution.go_on`."""
+"""Resumes a run that is held under this epoch: `Execution.go_on`."""
 
 
 class Runs:
@@ -91,9 +91,9 @@ class Runs:
         self.components = components
         url = manifest.portal.runs.public_url
         self.public_url = url and url.rstrip("/")
-        """Where events are delivered, without a slash at the end; None if nobody can."""
+        """The base URL for delivering events, without a trailing slash; None if there is no such URL."""
         self.news = anyio.Event()
-        """Set and replaced after something happened to a run, perhaps. Take it before you read the store."""
+        """Set and replaced whenever something may have happened to a run. Take it before you read the store."""
         self.began = time.time()
         """When this process began, in seconds since 1970."""
         self._tasks = tasks
@@ -102,29 +102,29 @@ class Runs:
         self._live: dict[str, Journal] = {}
         self._waits: dict[str, dict[int, anyio.Event]] = {}
         self._channels: dict[str, ClientChannel] = {}
-        """The clients that wait for a run and can be asked meanwhile."""
+        """The clients that wait for a run, and can be asked while they do."""
         self._questions: dict[str, dict[int, anyio.CancelScope]] = {}
         self._unshown: dict[str, dict[int, Json]] = {}
-        """What the next form of a run is about."""
+        """By run: the calls that its next form will show."""
         self._unwritten: dict[str, tuple[RunState, bytes | None, int | None]] = {}
         """The ends of runs that could not be written yet."""
         self._driving: set[str] = set()
         self._failures: Counter[str] = Counter()
-        """How often a run could not be taken up."""
+        """By run: how many attempts to resume it have failed."""
         self._retries: dict[str, float] = {}
-        """When those are tried again that the store does not know to be due."""
+        """By run: when it is retried, if its row does not say so."""
         workers = manifest.portal.server.workers or 8 * (os.cpu_count() or 1)
-        # Half of the workers: a thousand runs that wake at once leave the others to new callers. By owner: who has less
-        # than an equal share does not wait for the runs of others.
+        # Half of the workers: if a thousand runs wake at once, the other half serves new callers. By owner: an owner
+        # with less than an equal share does not wait for the runs of others.
         self._turns = Turns(max(1, workers // 2), 2 * workers)
         self._beaten = time.clock_gettime(_CLOCK)
-        """When the store last had a sign of life of this portal."""
+        """When this portal's last successful heartbeat began, by _CLOCK."""
         self.replica_url = ""
-        """Where other portals with this store reach this one; "" if they cannot."""
+        """The URL where other portals with this store reach this one; "" if they cannot."""
         self.replace(manifest, {})
 
     def replace(self, manifest: Manifest, executions: Mapping[str | None, GoOn]) -> None:
-        """Mask and let people decide by this manifest from now on, and take up runs of these profiles."""
+        """Switch to a reloaded manifest: mask and decide by it, and resume the runs of these profiles."""
         self.mask.replace(manifest.hidden)
         self.approvers = Approvers.of(manifest)
         self.executions = executions
@@ -135,10 +135,10 @@ class Runs:
     def journal(
         self, piece: Piece, recording: Recording | None, ledger: Ledger, authorization: Authorization
     ) -> Journal | None:
-        """The journal of one piece of a run; None without a store."""
+        """The journal for one segment of a run; None without a store."""
         if self.store is None:
             return None
-        # Nobody waits for the answer of a run that the portal goes on with.
+        # No client waits for the answer of a run that the portal resumes.
         is_attended = not piece.epoch or piece.run_id in self._channels
         return Journal(
             run_id=piece.run_id,
@@ -154,11 +154,11 @@ class Runs:
         )
 
     def opened(self, journal: Journal) -> None:
-        """A piece of a run begins in this process."""
+        """Note that a segment of a run begins in this process."""
         self._live[journal.run_id] = journal
 
     def closed(self, journal: Journal) -> None:
-        if self._live.get(journal.run_id) is journal:  # it may go on already
+        if self._live.get(journal.run_id) is journal:  # the next segment may have begun
             del self._live[journal.run_id]
             self._waits.pop(journal.run_id, None)
 
@@ -185,7 +185,7 @@ class Runs:
         return Answer("running", row.id)
 
     def unavailable(self, what: str) -> RunError:
-        """The error of something that needs the store, if there is none."""
+        """The error for something that needs the store, when there is no store."""
         return RunError(
             "runs_unavailable",
             f"{what} needs the store of runs, which cannot be used; the portal's log says why",
@@ -195,9 +195,9 @@ class Runs:
     async def end(
         self, run: str, state: RunState, answer: bytes | None = None, epoch: int | None = None
     ) -> None:
-        """End a run that has a row, whoever holds it, or with an epoch only if nobody else has taken it over meanwhile.
+        """End a run that has a row, whoever holds it. With an epoch, only if no other portal has taken it over since.
 
-        If that cannot be written now, it is tried again.
+        If that cannot be written now, it is retried.
         """
         if self.store is None:
             return
@@ -215,8 +215,9 @@ class Runs:
             self.note_change()
 
     async def ask(self, run: str, seq: int, asked: Json, channel: ClientChannel | None) -> None:
-        """Ask about a waiting call, unless an approval stands for it: the person at the client, if there is one, in the
-        background, in one form with the calls of the same moment. The answer counts if nobody decided before.
+        """Ask the person at the client, if there is one, about a waiting call that no earlier approval stands for.
+
+        Runs in the background. Calls of the same moment share one form. The answer counts if no one decided before.
         """
         if await self._stands(run, seq, asked) or channel is None or seq in self._questions.get(run, ()):
             return
@@ -229,14 +230,15 @@ class Runs:
             with scope:
                 await anyio.sleep(GATHER_SECONDS)
                 left = dict(sorted(unshown.items()))
-                unshown.clear()  # another form shows what comes from now on
+                unshown.clear()  # calls that come from now on get another form
                 questions.update(dict.fromkeys(left, scope))  # until the client leaves
                 while left:
                     shown = [each for each in left if "question" not in left[each]][:MAX_CALLS] or [*left][:1]
                     four_eyes = self.approvers.four_eyes
                     form = approval_form(run, [left.pop(each) for each in shown], four_eyes=four_eyes)
                     answer = await channel.ask_person(form)
-                    decider = channel.decider  # later it may be whoever answers another form
+                    # Read now: the answer to the next form may come from another person with another token.
+                    decider = channel.decider
                     if (decision := decision_of(answer)) is not None:
                         for each in shown:
                             await self._settle(run, each, self.decide(run, each, decider, **decision))
@@ -249,16 +251,16 @@ class Runs:
         self._tasks.start_soon(work)
 
     async def _stands(self, run: str, seq: int, asked: Json) -> bool:
-        """Whether an earlier approval stands for a call. Then it is approved."""
+        """Approve a call if an earlier approval stands for it. Returns whether it does."""
         approve = partial(let_pass, run=run, seq=seq, approvers=self.approvers)
         may = bool(asked.get("may_stand"))
         return may and await self._settle(run, seq, self.store_or_error().write(approve)) is True
 
     async def _settle(self, run: str, seq: int, decision: Awaitable[object]) -> object:
-        """What comes of a decision; None if it does not count."""
+        """Return the result of a decision; None if it did not count."""
         try:
             return await decision
-        except RunsError as error:  # somebody else was faster, or the rules have changed
+        except RunsError as error:  # another decision was faster, or the rules have changed
             log.info("decision_refused", run=run, call=seq, code=error.code)
         except StoreError as error:
             log.error("decision_not_written", run=run, error=str(error))
@@ -267,11 +269,11 @@ class Runs:
         return None
 
     async def final_answer(self, run: str, *, to_its_end: bool = False) -> Answer:
-        """The answer for the client of a run that waits in the store: the final one if `to_its_end`, or if the client
-        has an open question; else what the run waits for.
+        """The answer for the client of a suspended run: the final answer if `to_its_end`, or while the client has an
+        open question; else what the run waits for.
         """
         while True:
-            # A question is gone once its decision is written, so the row is read after it was looked for.
+            # A question is removed once its decision is written, so it is looked up before the row is read.
             news, was_asked = self.news, bool(self._questions.get(run))
             row = await self.store_or_error().read(partial(find_run, run=run, owner=None))
             is_going_on = row.wake_at == 0 or run in self._driving or run in self._live or was_asked
@@ -280,7 +282,7 @@ class Runs:
             await news.wait()
 
     def leave(self, run: str) -> None:
-        """The client of a run does not wait any more."""
+        """Note that the client of a run no longer waits."""
         self._channels.pop(run, None)
         self._unshown.pop(run, {}).clear()
         for scope in self._questions.pop(run, {}).values():
@@ -289,7 +291,7 @@ class Runs:
     # For people and their tools
 
     async def answer(self, run: str, owner: str | None) -> Answer:
-        """The answer of a run as it is now. Raises RunsError: the owner has no such run."""
+        """The current answer of a run. Raises RunsError: the owner has no such run."""
         return answer_of(await self.load(run, owner))
 
     async def load(self, run: str, owner: str | None) -> StoredRun:
@@ -297,7 +299,7 @@ class Runs:
         return await self.seen(run, Decider("", owner), Approvers())
 
     async def seen(self, run: str, decider: Decider, approvers: Approvers | None = None) -> StoredRun:
-        """Everything about a run that the decider may see. Raises RunsError: there is none."""
+        """Everything about a run that the decider may see. Raises RunsError: there is no such run."""
 
         def load(tables: RunTables) -> StoredRun | None:
             return tables.load(find_seen(tables, run, decider, approvers or self.approvers).id)
@@ -330,14 +332,14 @@ class Runs:
         return found[1]
 
     def store_or_error(self) -> RunStore:
-        """The store. Raises RunsError: there is none."""
+        """The store. Raises RunsError: the portal has no store."""
         if self.store is None:
             error = self.unavailable("This")
             raise RunsError(error.code, error.message, error.hint)
         return self.store
 
     def wake(self, run: str) -> None:
-        """Something about a run has been decided."""
+        """Note that something about a run has been decided."""
         for changed in self._waits.pop(run, {}).values():
             changed.set()
         self.note_change()
@@ -350,30 +352,31 @@ class Runs:
         return self.store is None or time.clock_gettime(_CLOCK) - self._beaten < LEASE_SECONDS
 
     async def keep(self) -> None:
-        """Go on with the runs that other portals left, and wake runs that are due, until cancelled."""
+        """Resume the runs that other portals abandoned, and those that are due, until cancelled."""
         if self.store is None:
             return
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._keep_beating)
-                await self._keep(self.store)
+                await self._dispatch(self.store)
         finally:
             with anyio.CancelScope(shield=True):
                 await self._write_ends()
 
     async def reached_at(self, url: str) -> None:
-        """Tell the other portals, before a client gets a session that they pass on."""
+        """Publish this portal's URL before a client gets a session, whose requests other portals pass on to it."""
         self.replica_url = url
         if self.store is not None:
-            with suppress(StoreError):  # the next sign of life says so, too
+            with suppress(StoreError):  # the next heartbeat publishes it, too
                 await self._beat(RunTables.beat)
 
     async def hold(self, run: str, epoch: int) -> None:
-        """Go on holding a run after a silence of this portal. Raises FencedError: another one took it; StoreError."""
+        """Renew the lease on a run after missed heartbeats. Raises FencedError: another portal took it; StoreError."""
         while not self.is_holding:
             await self._beat(partial(RunTables.renew, run=run, epoch=epoch))
 
     async def _beat(self, beat: Callable[..., None]) -> None:
+        # Taken before the write, so that this portal counts its lease as over before others do.
         began = time.clock_gettime(_CLOCK)
         await self.store_or_error().write(partial(beat, url=self.replica_url))
         self._beaten = began
@@ -388,7 +391,7 @@ class Runs:
             await anyio.sleep(BEAT_SECONDS)
 
     def _note_store(self, error: StoreError | None) -> None:
-        """Log that the store cannot be used, once until it can be used again."""
+        """Log that the store cannot be used, once per outage."""
         if error is not None and not self._is_store_out:
             log.error("store_out", error=str(error))
         elif error is None and self._is_store_out:
@@ -400,7 +403,7 @@ class Runs:
             del self._unwritten[run]
             await self.end(run, *ended)
 
-    async def _keep(self, store: RunStore) -> None:
+    async def _dispatch(self, store: RunStore) -> None:
         swept_at = 0.0
         while True:
             news, now, next_at = self.news, store.now(), math.inf
@@ -439,7 +442,7 @@ class Runs:
         await self.components.delete_others(needed, await store.read(RunTables.has_replicas))
 
     async def _until(self, store: RunStore, at: float, news: anyio.Event) -> None:
-        """Wait until a time of the store's clock, news, or somebody else's change of the store."""
+        """Wait until a time of the store's clock, or for news. Also notices when another process changes the store."""
         while not news.is_set() and (left := at - store.now()) > 0:
             with anyio.move_on_after(min(left, POLL_SECONDS)):
                 await news.wait()
@@ -451,7 +454,7 @@ class Runs:
                 await anyio.sleep(RETRY_SECONDS)
 
     async def _look_again(self) -> None:
-        """Tell what may have been decided about live runs: by another process, or for a client that left meanwhile."""
+        """Wake what waits, and fence live runs that were taken over: another process may have changed the store."""
         assert self.store is not None
         held = {run: journal.epoch for run, journal in self._live.items() if journal.epoch}
         if held:
@@ -470,7 +473,7 @@ class Runs:
             journal.fence()
 
     async def _drive(self, run: str, owner: str) -> None:
-        """Go on with a run of this owner until it has ended, or waits again."""
+        """Resume a run of this owner until it ends or is suspended again."""
         try:
             async with self._turns.turn(owner):
                 await self._go_on(run)
@@ -496,7 +499,7 @@ class Runs:
             await self.end(run, "stuck")
             return
         if head.record is None and not head.is_background:
-            await self.end(run, "error")  # a run of a session
+            await self.end(run, "error")  # a run of a session, whose variables are gone
             return
         log.info("run_taken_up", run=run, epoch=stored.row.epoch)
         go_on = self.executions.get(head.profile)
@@ -509,18 +512,18 @@ class Runs:
         postpone = partial(
             RunTables.postpone_run, run=run, epoch=stored.row.epoch, wake_at=self._retry_at(run)
         )
-        with suppress(FencedError):  # somebody has ended it
+        with suppress(FencedError):  # it was ended in between
             await self.store.write(postpone)
 
     def _retry_at(self, run: str) -> float:
-        """When a run that could not be taken up is tried again."""
+        """Count a failed attempt to resume a run, and return when it is retried."""
         self._failures[run] += 1
         return self.store_or_error().now() + min(
             RETRY_SECONDS * 2.0 ** min(self._failures[run], 20), MAX_RETRY_SECONDS
         )
 
     def note_change(self) -> None:
-        """Something happened to a run."""
+        """Note that something may have happened to a run."""
         self.news.set()
         self.news = anyio.Event()
 
@@ -528,6 +531,6 @@ class Runs:
 def _look(
     tables: RunTables, now: float, profiles: Sequence[str | None], takes_all: bool
 ) -> tuple[dict[str, str], dict[str, str], float]:
-    """The due runs, those that other portals left, each with its owner, and when the next run is due or expires."""
+    """The due runs and the abandoned ones, each with its owner, and when the next run is due or expires."""
     left = tables.left(profiles) if takes_all else {}
     return tables.due(now, profiles, MAX_DUE, only_own=not takes_all), left, tables.next_due(now)

@@ -16,7 +16,7 @@ from sandbox_runtime.fair_queue import has_room
 from sandbox_runtime.sandbox import Sandbox, Session
 
 NEW = "new"
-"""What a caller passes to start a session."""
+"""The value that a caller passes to start a session."""
 
 
 class SessionError(RunsError):
@@ -37,9 +37,9 @@ class Sessions:
     """At most `server.sessions` sessions, each a worker process of a few megabytes.
 
     A session ends after `server.session_idle_seconds` without use. To make room, the caller with the most sessions
-    loses the least recently used idle one, but nobody does to a caller with more. If all of others are busy, a caller
-    with less than an equal share gets a further one, up to twice `server.sessions`. A session belongs to the caller who
-    started it, if the caller is known. Ids begin with `home`.
+    loses the least recently used idle one, but never to a caller with more. If all sessions of others are busy, a
+    caller with less than an equal share gets a further one, up to twice `server.sessions`. A session belongs to the
+    caller who started it, if the caller is known. Ids begin with `home`.
     """
 
     def __init__(self, settings: ServerSettings, home: str = "") -> None:
@@ -49,7 +49,7 @@ class Sessions:
         self._idle: dict[str, IdleSession] = {}
         """By id, least recently used first."""
         self._busy: dict[object, Caller] = {}
-        """By id those that run a script, and those that are starting."""
+        """By id, the sessions that run a script, and those that are starting."""
 
     @asynccontextmanager
     async def use(
@@ -124,8 +124,8 @@ class Sessions:
                 return True
             held = Counter(each.queue_key for each in callers)
             may_exceed = has_room(held, key, self._capacity, 2 * self._capacity)
-            held[key] += 1  # with the one that it wants
-            # Of equal ones the first is taken, the one that was idle longest.
+            held[key] += 1  # counting the one that it wants
+            # Among equals the first is dropped, which was idle longest.
             holders = {name: held[idle.caller.queue_key] for name, idle in self._idle.items()}
             largest = max(holders, key=holders.__getitem__, default="")
             spare = holders.get(largest, 0) - held[key]
@@ -136,7 +136,7 @@ class Sessions:
             self._drop(largest)
 
     def _full_id(self, written: str, caller: Caller) -> str:
-        """The id of the caller's only session that begins so, if the caller is known; else what is written."""
+        """The id of the caller's only session with this prefix, if the caller is known; else the text itself."""
         digits = written.removeprefix(self._home)
         held = *self._busy.items(), *((each, idle.caller) for each, idle in self._idle.items())
         own = [str(each) for each, holder in held if holder.owner == caller.owner != ""]

@@ -1,4 +1,4 @@
-"""Shapes of results that replicas share."""
+"""Observed shapes of results, shared by replicas."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,19 +14,19 @@ from portal.records.store.writer import RunStore
 
 @dataclass(frozen=True)
 class SharedShapes:
-    """Shapes in the store of runs. Its methods are called in a thread of the event loop's."""
+    """Shapes in the store of runs. Its methods are called in a worker thread of the event loop."""
 
     store: RunStore
 
     def load(self, upstream: str) -> dict[str, Observed]:
-        """What is stored about an upstream's tools, by name. Empty if it cannot be read."""
+        """Return what is stored about an upstream's tools, by name. Empty if it cannot be read."""
         try:
             return anyio.from_thread.run(self.store.read, partial(_known, upstream=upstream))
         except StoreError:
             return {}
 
     def save(self, upstream: str, tools: Mapping[str, Observed]) -> None:
-        """Store `tools`, merged with what other replicas stored meanwhile. Raises OSError."""
+        """Store `tools`, merged with what other replicas have stored since. Raises OSError."""
 
         def save(tables: Tables) -> None:
             tables.put("shapes", "", upstream, dumped(_known(tables, upstream), tools))

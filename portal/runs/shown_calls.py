@@ -1,6 +1,6 @@
-"""Arguments of a call as the person reads them who decides about it.
+"""Formats the arguments of a call for the person who decides about it.
 
-Rule 1: each part of the arguments has its share of the length, so that none hides another one. What is cut is told.
+Rule 1: each part of the arguments has its share of the length, so that none hides another. Cuts are marked.
 """
 
 import itertools
@@ -12,13 +12,13 @@ from manifests.json_value import Json
 from portal.base.tokens import compact
 
 MAX_CHARACTERS: Final = 2_000
-"""Of all arguments of a call in a form."""
+"""Characters for all arguments of one call in a form."""
 
 MAX_SHOWN_CHARACTERS: Final = 20_000
-"""Longer arguments are kept for the person as a form shows them; their sha256 identifies the whole."""
+"""Longer arguments are stored for the person as a form shows them; their sha256 identifies the whole."""
 
 MAX_LATER: Final = 50
-"""Later calls for which one approval stands."""
+"""Later calls that one approval can stand for."""
 
 _LEAST_CHARACTERS: Final = 40  # the share of a part; if there are too many, the last ones are only counted
 _LONGEST_NAME: Final = 60
@@ -27,12 +27,12 @@ _LONGEST_PARTED: Final = 100_000  # characters of what is shown part by part, wh
 
 
 def readable(value: Json, characters: int = MAX_CHARACTERS, name: str = "") -> list[str]:
-    """Arguments as lines of about so many characters in all: `name: value`, or a name and a block of marked lines."""
+    """Arguments as lines, of about `characters` in all: `name: value`, or a name and a block of marked lines."""
     if (parts := _parts(name, value, characters)) is None:
         return _value(name or "arguments", value, characters)
     shown, left, share = parts[: max(1, characters // _LEAST_CHARACTERS)], characters, 0
     for n, size in enumerate(sorted(len(compact(part)) for _, part in shown)):
-        share = left // (len(shown) - n)  # what the shorter ones do not need is left to the longer ones
+        share = left // (len(shown) - n)  # longer parts get what shorter ones do not need
         if size > share:
             break
         left -= size
@@ -42,8 +42,8 @@ def readable(value: Json, characters: int = MAX_CHARACTERS, name: str = "") -> l
 
 
 def _parts(name: str, value: Json, characters: int) -> list[tuple[str, Json]] | None:
-    """What is shown one by one: the arguments, and what in them has texts of several lines, changes, or parts that a
-    line of so many characters would hide; else None. A change is a pair of texts.
+    """The parts of a value to show one by one, if it contains texts of several lines, changes, or more than a line of
+    `characters` can show; else None. A change is a pair of texts.
     """
     if not isinstance(value, dict | list):
         return None
@@ -56,7 +56,7 @@ def _parts(name: str, value: Json, characters: int) -> list[tuple[str, Json]] | 
         return [(f"{name}[{n}]", part) for n, part in enumerate(value)]
     parts: list[tuple[str, Json]] = []
     for key, part in value.items():
-        # What could look like something else on its line is quoted.
+        # A key that could imitate something else on its line is quoted.
         word = key if key.isidentifier() and len(key) <= _LONGEST_NAME else compact(key[:_LONGEST_KEY])
         word += f"… ({len(key):,} characters)" * (len(key) > _LONGEST_KEY)
         old, new = value.get(f"old{key[3:]}"), value.get(f"new{key[3:]}")

@@ -1,4 +1,4 @@
-"""What a script may wait for besides its calls: a person, a time, an event; and what is kept from earlier runs.
+"""What a script may wait for besides its calls: a person, a time, an event. Also recalls kept results of earlier runs.
 
 Source: MCP 2026-07-28, client/elicitation#response-actions.
 """
@@ -35,7 +35,7 @@ MAX_SECONDS: Final = 366 * 86_400.0
 
 @dataclass(eq=False)
 class Waits:
-    """Answers what one run waits for. Without a journal a script may only sleep."""
+    """Handles the waits of one run. Without a journal a script may only sleep."""
 
     runs: Runs
     journal: Journal | None
@@ -65,15 +65,15 @@ class Waits:
     async def approval(
         self, call: ToolCall, needed: ApprovalNeeded, upstream: str, digest_now: Callable[[], str]
     ) -> "dict[str, Json] | CallError":
-        """Wait for a person's decision about a call. Returns the arguments to use, or an error: it was denied.
+        """Wait for a person's decision about a call. Returns the arguments to use, or an error if it was denied.
 
-        An approval is for this definition of the tool and these arguments, unless the person changed them.
+        An approval covers this definition of the tool and these arguments, or those that the person wrote instead.
         """
         if self.journal is None:
             return self._no_journal(f"{call.function} asks a person, and asking")
         text = json.dumps(needed.arguments, sort_keys=True, separators=(",", ":"))
         digest, arguments_sha256 = digest_now(), hashlib.sha256(text.encode()).hexdigest()
-        arguments = self.runs.mask.in_value(needed.arguments)  # before it is cut
+        arguments = self.runs.mask.in_value(needed.arguments)  # first: a cut secret would not be recognized
         is_long = len(compact(arguments)) > MAX_SHOWN_CHARACTERS
         shown = {
             "upstream": upstream,
@@ -82,7 +82,7 @@ class Waits:
             "arguments_sha256": arguments_sha256,
             "rule": needed.rule,
             "where": needed.where,
-            # Where a rule looks at the arguments of each call, so does a person; those of a fetch say where it goes.
+            # Not where a rule looks at each call's arguments, nor for a fetch, whose arguments say where it goes.
             "may_stand": bool(digest) and not needed.request.tool.conditions,
         }
         row = await self._decided(call.seq, "ask", call.function, shown, digest)
@@ -123,9 +123,7 @@ class Waits:
         if isinstance(row, CallError):
             return row
         if row.state not in ("approved", "denied"):
-            return CallError(
-                "cancelled", f"{function} does not wait for a decision any more", "Nothing was sent."
-            )
+            return CallError("cancelled", f"{function} no longer waits for a decision", "Nothing was sent.")
         decision = json.loads(row.decision or b"{}")
         self.audit.decided(seq, function, row.state, row.decided_by, decision)
         if through := decision.get("through"):
@@ -175,7 +173,7 @@ class Waits:
         return json.loads(known)
 
     async def _hook_url(self, function: str, name: Json) -> str | CallError:
-        """The URL for an event of the run, which it also needs to wait for it."""
+        """The URL that delivers an event to the run. Without one, the run cannot wait for the event either."""
         if not (isinstance(name, str) and 0 < len(name) <= MAX_NAME_CHARACTERS and name.isprintable()):
             return _invalid(
                 f"an event's name is a text of 1 to {MAX_NAME_CHARACTERS} printable characters", name

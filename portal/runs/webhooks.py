@@ -1,6 +1,6 @@
-"""Webhooks: tells the URLs of `runs.webhooks` what becomes of runs.
+"""Webhooks: report changes of runs to the URLs of `runs.webhooks`.
 
-Each message is sent at least once, under one id. Those about one run come in order.
+Each message is sent at least once, under one id. Messages about one run are sent in order.
 
 Source: Standard Webhooks 1.0.0, https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md
 """
@@ -39,10 +39,10 @@ MAX_RESPONSE_BYTES: Final = 64 * 1024
 RETRY_SECONDS: Final = 5.0
 LONGEST_RETRY_SECONDS: Final = 4 * 3_600.0
 MAX_ATTEMPTS: Final = 14
-"""The first retry comes after 5 s, each after three times as long, at most 4 h: a day together."""
+"""The first retry comes after 5 s, each further one after three times as long, at most 4 h: about a day in total."""
 
 TAKEN_SECONDS: Final = 2 * REQUEST_SECONDS
-"""A portal that does not send a message within this time leaves it to the others."""
+"""A portal that has not sent a message within this time leaves it to others."""
 
 AT_ONCE: Final = 8
 """Concurrent requests to one URL."""
@@ -59,9 +59,9 @@ def signature(secret: str, message: str, timestamp: int, body: bytes) -> str:
 
 
 def network_of(url: str, manifest: Manifest) -> Network:
-    """Reaches one URL. It may be at a private address as for scripts, or if it names that address or localhost.
+    """The guard for one URL. A private address is allowed as for scripts, or if the URL names it, or localhost.
 
-    Raises ValueError: the host is none.
+    Raises ValueError: the host is invalid.
     """
     parts, listed = httpx2.URL(url), manifest.portal.capabilities.network
     own = HostPattern(canonical_host(parts.raw_host.decode("ascii")), parts.port)
@@ -77,7 +77,7 @@ def network_of(url: str, manifest: Manifest) -> Network:
 
 @dataclass(frozen=True)
 class Webhooks:
-    """Sends the messages of a store. URLs do not wait for each other."""
+    """Sends the messages of a store. One URL does not delay another."""
 
     manifest: Manifest
     runs: Runs
@@ -95,7 +95,7 @@ class Webhooks:
                     tasks.start_soon(self._keep_sending, webhook, network)
 
     async def _keep_sending(self, webhook: Webhook, network: Network) -> None:
-        """Send the messages that are due, if there are any; else wait."""
+        """Send due messages as they come, until cancelled."""
         pending = partial(RunTables.deliveries, hook=url_number(webhook.url), limit=AT_ONCE)
         while True:
             try:
@@ -131,7 +131,7 @@ class Webhooks:
 
 
 async def _post(webhook: Webhook, network: Network, delivery: Delivery) -> int:
-    """The status of the response. Raises FetchError: there is none."""
+    """Post a message and return the status of the response. Raises FetchError: there is no response."""
     now, secret = int(time.time()), webhook.secret.get_secret_value()
     headers: list[Json] = [
         ["content-type", "application/json"],
@@ -145,6 +145,6 @@ async def _post(webhook: Webhook, network: Network, delivery: Delivery) -> int:
 
 
 def retry_seconds(attempt: int) -> float:
-    """How long to wait after this many failed attempts, and a tenth more or less."""
+    """How long to wait after this many failed attempts, with a jitter of a tenth."""
     seconds = min(RETRY_SECONDS * 3.0 ** (attempt - 1), LONGEST_RETRY_SECONDS)
     return seconds * random.uniform(0.9, 1.1)

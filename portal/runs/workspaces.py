@@ -1,6 +1,6 @@
 """The sources of the data in a shared workspace, for the flow rules: those of the runs that wrote into it.
 
-Rule 1: they are written before a file is changed, and read after each operation. So whoever sees the change sees them.
+Rule 1: they are written before a file is changed, and read after each operation. So who sees a change sees its sources.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from sandbox_runtime.grants.files import FileService
 
 
 class SharedWorkspace:
-    """A folder that scripts write and share. It forgets no source; without a store nobody knows them."""
+    """A folder that scripts write and share. It never forgets a source; without a store its sources are unknown."""
 
     def __init__(self, store: RunStore | None, folder: Path) -> None:
         self._store = store
@@ -27,7 +27,7 @@ class SharedWorkspace:
         self._written: dict[str, set[str]] = {}
 
     def watch(self, files: FileService, authorization: Authorization, journal: Journal | None) -> None:
-        """Let a run carry its sources to those who share its folder, and theirs to the run."""
+        """Make a run pass its sources to the other users of its folder, and take over theirs."""
         folder, write = files.shared, files.before_change
 
         async def before_change() -> None:
@@ -43,7 +43,7 @@ class SharedWorkspace:
         files.before_change, files.after = before_change, after
 
     async def sources(self, folder: str) -> set[str] | None:
-        """The sources of what is in a tenant's folder, or in all, ""; None if nobody knows them. Raises StoreError."""
+        """The sources of the data in a tenant's folder, or in all for ""; None if unknown. Raises StoreError."""
         if self._store is None:
             return None
         known = await self._store.read(self._known)
@@ -53,7 +53,7 @@ class SharedWorkspace:
     async def add(self, folder: str, sources: Set[str] | None) -> None:
         """Note that a run with these sources is about to write. Raises StoreError."""
         written = self._written.setdefault(folder, set())
-        added = None if sources is None else {*sources}  # those of a run may grow meanwhile
+        added = None if sources is None else {*sources}  # a copy: those of a run may grow before the write
         if self._store is not None and (added is None or not added <= written):
             await self._store.write(partial(self._add, folder=folder, sources=added), is_lasting=True)
             written |= added or set()

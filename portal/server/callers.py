@@ -1,4 +1,4 @@
-"""Who sent a request, and who decides at its client."""
+"""Identifies who sent a request, and who decides at its client."""
 
 from dataclasses import replace
 from typing import Any
@@ -16,8 +16,8 @@ _SESSION_HEADER = "mcp-session-id"
 def caller_of(context: ServerRequestContext[Any, Any]) -> Caller:
     """The caller of one request.
 
-    Over HTTP it is identified by the MCP session, if there is one. The portal issued the session id, and the SDK has
-    checked it. Without one, as since revision 2026-07-28, it is identified by address, and its owner is unknown.
+    Over HTTP it is identified by its MCP session, if it has one. The portal issued the session id, and the SDK has
+    checked it. Without a session, as since revision 2026-07-28, it is identified by address, and its owner is unknown.
     The bearer of one of `server.tokens` is separate from all others and gets the token's profile.
 
     Source: MCP 2025-11-25, basic/transports#session-management; MCP 2026-07-28 has no sessions.
@@ -26,7 +26,7 @@ def caller_of(context: ServerRequestContext[Any, Any]) -> Caller:
     if not isinstance(request, Request):
         return LOCAL
     session = None
-    # The newer era ignores the header: any client could send one.
+    # Ignored since 2026-07-28, where the SDK does not check the header: any client could send one.
     if context.protocol_version not in MODERN_PROTOCOL_VERSIONS and _SESSION_HEADER in request.headers:
         name = f"session {request.headers[_SESSION_HEADER]}"
         session = Caller(name, name)
@@ -34,7 +34,7 @@ def caller_of(context: ServerRequestContext[Any, Any]) -> Caller:
 
 
 def http_caller(request: Request, session: Caller | None = None) -> Caller:
-    """The caller of a request over HTTP. `session` is its MCP session, if there is one."""
+    """The caller of a request over HTTP. `session` is its MCP session, if it has one."""
     caller = session or Caller(
         f"address {request.client.host if request.client else ''}", "", is_one_client=False
     )
@@ -49,14 +49,14 @@ def http_caller(request: Request, session: Caller | None = None) -> Caller:
 
 
 def decider_of(context: ServerRequestContext[Any, Any]) -> Decider:
-    """The person at an MCP client: over stdio the one there is."""
+    """The person at an MCP client. Over stdio there is only one."""
     if isinstance(context.request, Request):
         return decider_of_request(context.request, "client")
     return Decider("client", LOCAL.run_owner)
 
 
 def decider_of_request(request: Request, door: str) -> Decider:
-    """Who sent a request over HTTP. `door` says what it came through."""
+    """The sender of a request over HTTP, as a decider. `door` names the way in which it came."""
     bearer, owner = request.scope.get(BEARER), http_caller(request).run_owner
     if isinstance(bearer, Bearer):
         return Decider(f"{door} {bearer.name}", owner, bearer)

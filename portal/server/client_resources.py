@@ -54,7 +54,7 @@ MAX_TEXT_CHARACTERS: Final = 8_200
 MAX_TITLE_CHARACTERS: Final = 200
 
 MAX_SESSIONS: Final = 1_000
-"""Sessions of older revisions that get change notifications. Beyond that, the least recent listers are dropped."""
+"""Sessions of older revisions that get change notifications. Beyond that, those that listed longest ago are dropped."""
 
 PAUSE_SECONDS: Final = 1.0
 """Minimum time between change notifications."""
@@ -62,7 +62,7 @@ PAUSE_SECONDS: Final = 1.0
 SEND_SECONDS: Final = 2.0
 
 _NOT_FOUND: Final = (types.INVALID_PARAMS, -32002)
-"""What upstreams answer to an unknown name: since 2026-07-28 the first, before that the second for resources."""
+"""Upstreams' error codes for an unknown name: the first since 2026-07-28, before that the second for resources."""
 
 Context = ServerRequestContext[Any, Any]
 Row = TypeVar("Row", bound=BaseModel)
@@ -179,7 +179,7 @@ class ClientResources:
         kinds = PROMPT_KINDS if kind == "prompts" else {kind: RESOURCE_KINDS[kind]}
         async with self._resources(context, method) as (resources, entry):
             found = await resources.listed(method, kinds, None, entry)
-        # In a thread: hostile rows take time, and other clients must not wait.
+        # In a thread: hostile rows take long, and other clients must not wait.
         shown, end = await anyio.to_thread.run_sync(self._shown, found[kind], int(cursor), model)
         meta = {NOTICES: found["notices"]} if found["notices"] else None
         return shown, {"next_cursor": str(end) if end < len(found[kind]) else None, "_meta": meta}
@@ -209,7 +209,7 @@ class ClientResources:
         for key in ("uri", "uriTemplate"):
             if key in shown:
                 shown[key] = f"{PREFIX}{namespace}/{row[key]}"
-        # Clients send the names of a prompt and its arguments back, so they stay unchanged.
+        # Clients send a prompt's name and argument names back, so those stay unchanged.
         if "arguments" in row:
             shown["name"] = row["name"]
             for argument, own in zip(shown["arguments"], row["arguments"], strict=True):

@@ -1,7 +1,7 @@
 """The definitions of the two tools, and the server's instructions.
 
-Rule 1: name, description and inputSchema of both tools, as compact JSON, have at most 400 tokens of o200k_base, the
-instructions 50 more, whatever upstreams there are; baked packages 50 more (tests/portal/server/test_definitions.py).
+Rule 1: name, description and inputSchema of both tools, as compact JSON, take at most 400 tokens of o200k_base, the
+instructions 50 more, whatever the upstreams; baked packages 50 more (tests/portal/server/test_definitions.py).
 """
 
 from collections.abc import Sequence
@@ -69,7 +69,7 @@ INPUT_SCHEMAS: Final[dict[str, dict[str, Json]]] = {
         },
     },
 }
-"""What clients read. The parser knows more: bounds, and which arguments exclude each other."""
+"""The schemas that clients see. The parser enforces more: bounds, and which arguments exclude each other."""
 
 
 def tool_definitions(capabilities: Capabilities, modules: Sequence[str] = ()) -> list[Tool]:

@@ -1,7 +1,7 @@
 """Runs over HTTP: start, list, watch, cancel, fork and decide them, and deliver their events.
 
-Rule 1: the run of another owner is answered exactly like one that does not exist.
-Rule 2: what changes a run is `application/json`. A browser lets no page send that to another origin without asking.
+Rule 1: a request for another owner's run gets exactly the answer for one that does not exist.
+Rule 2: what changes a run is `application/json`. A browser sends that to another origin only after a preflight.
 """
 
 import re
@@ -57,7 +57,7 @@ _STRICT: Final = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 @dataclass(frozen=True)
 class Query:
-    """What may follow the `?`. `wait` is in seconds."""
+    """The query string. `wait` is in seconds."""
 
     __pydantic_config__ = _STRICT
     limit: Annotated[int, Field(ge=1, le=1_000)] = 100
@@ -79,7 +79,7 @@ class NewRun:
 
 @dataclass(frozen=True)
 class Fork:
-    """The call before which the new run goes on, and its script if it is another one."""
+    """The call before which the new run continues live, and its script, if that changes."""
 
     __pydantic_config__ = _STRICT
     at: int
@@ -95,8 +95,8 @@ class Decision:
 
 
 def run_routes(runs: Runs, profile: Callable[[str | None], str | None]) -> list[Route]:
-    """The routes. `profile` is what callers with that of a token have. All but `/hooks/` have to be behind the portal's
-    authentication."""
+    """The routes. `profile` maps a token's profile to the one that applies. All but `/hooks/` have to be behind the
+    portal's authentication."""
     own = RunRoutes(runs, profile)
     routes: list[tuple[str, str, Handler]] = [
         ("POST", "/runs", own.start),
@@ -119,7 +119,7 @@ class RunRoutes:
     profile: Callable[[str | None], str | None]
 
     async def start(self, request: Request) -> Response:
-        """Start a run; with `?wait=` answer when it has ended, at the latest after that many seconds."""
+        """Start a run. With `?wait=`, answer when it has ended, after at most that many seconds."""
         new, query, caller = await _body(request, NewRun), Query.of(request), http_caller(request)
         asked = ExecuteCode(new.code, timeout_seconds=new.timeout_seconds, background=True)
         answer = await self.runs.start(self.profile(caller.profile), asked, caller)
@@ -136,7 +136,7 @@ class RunRoutes:
         return await _json(answer.structured, 202 if answer.status in OPEN else 200, Location=f"/runs/{run}")
 
     async def listed(self, request: Request) -> Response:
-        """The caller's own runs; with `?waiting=true` those that wait for a person, an approver's of the tenant."""
+        """The caller's runs. `?waiting=true` lists those that wait for a person; for an approver, the tenant's too."""
         query, (_, owner) = Query.of(request), _named(request)
         oversees = query.waiting and self.runs.approvers.oversee(owner, _decider(request))
         tenant = tenant_of(owner) if oversees else None
@@ -178,12 +178,12 @@ class RunRoutes:
         run = await self.runs.decide(run, seq, _decider(request), **more)
         try:
             return await self.show(request, run)
-        except RunsError:  # it has ended, and its answer is for its owner
+        except RunsError:  # it has ended, and only its owner gets its answer
             decided = {"run_id": run, "seq": seq, "decision": "approved" if is_approved else "denied"}
             return await _json(lambda: decided)
 
     async def deliver(self, request: Request) -> Response:
-        """Deliver an event. Whoever knows the URL may."""
+        """Deliver an event. Anyone who knows the URL may."""
         token, unknown = request.path_params["token"], RunsError("unknown_hook", _NO_HOOK, "Check it.")
         if not await self._read(partial(RunTables.knows_hook, token=token)):
             raise unknown
@@ -195,7 +195,7 @@ class RunRoutes:
         return await _json(lambda: {"is_first": is_first, **note}, 202 if is_first else 200)
 
     async def events(self, request: Request) -> Response:
-        """What happens to a run, until it ends.
+        """Stream the events of a run until it ends.
 
         Source: HTML, 9.2 Server-sent events.
         """
@@ -211,7 +211,7 @@ class RunRoutes:
     async def _stream(self, run: str, owner: str, after: int) -> AsyncIterator[str]:
         while True:
             news = self.runs.news
-            # The next page is read when the client has taken the last one: a slow client costs no memory.
+            # The next page is read after the client has taken the last one, so a slow client costs no memory.
             rows, has_ended = await self._read(partial(_log_page, run=run, after=after), owner)
             for row in rows:
                 after = row.n
@@ -229,7 +229,7 @@ class RunRoutes:
 
 
 def _log_page(tables: RunTables, run: str, after: int) -> tuple[list[LogRow], bool]:
-    """What happened after entry `after`, and whether the run had ended before that was read."""
+    """The log entries after `after`, and whether the run had ended before they were read."""
     row = tables.row(run)
     return tables.log_after(after, run, _PAGE), row is None or row.state not in OPEN
 
@@ -245,7 +245,7 @@ def _decider(request: Request) -> Decider:
 
 
 def _named(request: Request) -> tuple[str, str]:
-    """The run in the path, by its id or the beginning of that, and the owner who asks for it."""
+    """The run in the path, by id or prefix, and the owner who asks for it."""
     return request.path_params.get("run", ""), http_caller(request).run_owner
 
 
@@ -259,7 +259,7 @@ async def _answer(handler: Handler, request: Request) -> Response:
     except OwnLimitError as error:
         code, message, hint = error.code, f"The run did not start: {error}", error.hint
     except StoreError as error:
-        log.error("runs_not_served", error=str(error))  # the client gets no path of the host
+        log.error("runs_not_served", error=str(error))  # clients must see no path of the host
         code, message, hint = "store_failed", "the store of runs cannot be used now", "Try again later."
     except ClientDisconnect:
         code, message, hint = "disconnected", "the request ended before its body", "Send it again."
@@ -268,7 +268,7 @@ async def _answer(handler: Handler, request: Request) -> Response:
 
 
 def _check_media_type(headers: Headers) -> None:
-    """Raises RunsError. What has no body needs no type, unless a page may have sent it."""
+    """Raises RunsError. A request without a body needs no type, unless a page may have sent it."""
     given, length = headers.get("content-type"), headers.get("content-length", "0")
     is_bare = given is None and length == "0" and {"origin", "transfer-encoding"}.isdisjoint(headers.keys())
     if not is_bare and (given or "").partition(";")[0].strip().lower() != "application/json":
@@ -277,7 +277,7 @@ def _check_media_type(headers: Headers) -> None:
 
 
 async def _json(content: Callable[[], Json], status: int = 200, **headers: str) -> Response:
-    # In a thread: an answer may have ten megabytes.
+    # In a thread, because an answer may have ten megabytes.
     body = await anyio.to_thread.run_sync(lambda: encode(content()))
     return Response(body, status, {"Cache-Control": "no-store", **headers}, "application/json")
 
@@ -292,7 +292,7 @@ async def _body(request: Request, kind: type[Parsed], limit: int = MAX_BODY_BYTE
     try:
         return _parsed(parse(bytes(body)) if body.strip() else None, kind)
     except GuestJsonError as error:
-        raise RunsError("invalid_json", f"the body is no valid JSON: {error}", "Send JSON.") from None
+        raise RunsError("invalid_json", f"the body is not valid JSON: {error}", "Send JSON.") from None
 
 
 def _parsed(given: Any, kind: type[Parsed]) -> Parsed:

@@ -1,4 +1,4 @@
-"""A running portal, as its server needs it."""
+"""A running portal, as its server uses it."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ from upstreams.fleet import Fleet
 class Portal(View):
     """A running portal, for any transport or command.
 
-    It is itself the view of callers without a profile (other than `open_portal`'s `profile`).
+    It is also the view of callers without a profile (other than `open_portal`'s `profile`).
     """
 
     views: Mapping[str | None, View]

@@ -1,4 +1,4 @@
-"""Requests of revision 2026-07-28 that wait for the client's answer, which comes with another request.
+"""Requests of revision 2026-07-28 that wait for the client's answer, which arrives in another request.
 
 Rule 1: `requestState` only identifies the waiting request. It is a random name, valid once, and only with the same
 arguments and caller.
@@ -26,16 +26,16 @@ from portal.identity.approvers import Decider
 from portal.records.ledger import Ledger
 
 MAX_WAITING: Final = 100
-"""Requests that wait for their clients. One more ends the oldest one of the caller with the most."""
+"""Requests that wait for their clients. One more ends the oldest request of the caller with the most."""
 
 WAITING_SECONDS: Final = 600.0
-"""Time that a request waits. Its own time limits keep running, and most end it earlier."""
+"""How long a request waits for its client. Its own time limits keep running, and most end it earlier."""
 
 Work: TypeAlias = Callable[["PendingRequest"], Awaitable[types.Result]]
 
 
 class PendingRequest:
-    """One request that runs in its own task, so that it outlives the HTTP request that started it."""
+    """A request that runs in its own task, so that it outlives the HTTP request that started it."""
 
     def __init__(self, queue_key: str, binding: str, questions: Callable[[Ask], Questions]) -> None:
         self.queue_key = queue_key
@@ -62,7 +62,7 @@ class PendingRequest:
             self._note_change()
 
     async def ask(self, question: Question) -> dict[str, Json]:
-        """Ask the client and wait for its answer. At the return the channel's decider is whoever answered."""
+        """Ask the client and wait for its answer. On return, the channel's decider is whoever answered."""
         self._asked += 1
         key = f"question-{self._asked}"
         self.questions[key] = question
@@ -72,7 +72,7 @@ class PendingRequest:
                 await self._changed.wait()
         finally:
             self.questions.pop(key, None)
-        # Set here and not when the answer comes: others may come before this one is read.
+        # Set when this answer is read, not when it arrives: another answer may arrive in between.
         answer, self.channel.decider = self._answers.pop(key)
         return answer
 
@@ -82,7 +82,7 @@ class PendingRequest:
             await self._changed.wait()
 
     def add_answers(self, answers: types.InputResponses, decider: Decider) -> None:
-        """Add answers, which may come with another token than the request. Ignores those to no open question."""
+        """Add answers, which may come with another token than the request's. Ignores those without an open question."""
         for key, answer in answers.items():
             if self.questions.pop(key, None) is not None:
                 shown = answer.model_dump(by_alias=True, mode="json", exclude_none=True)
@@ -95,7 +95,7 @@ class PendingRequest:
 
 
 class Rounds:
-    """The requests that wait for an answer of their clients. They run in `tasks`; their names begin with `home`."""
+    """The requests that wait for answers of their clients. They run in `tasks`; their names begin with `home`."""
 
     def __init__(self, tasks: TaskGroup, seconds: float = WAITING_SECONDS, home: str = "") -> None:
         self._tasks = tasks
@@ -124,7 +124,7 @@ class Rounds:
         return known
 
     def start(self, pending: PendingRequest, work: Work) -> None:
-        """Start the request, unless it runs already."""
+        """Start the request, unless it is already running."""
         if not pending.has_begun:
             pending.has_begun = True
             self._tasks.start_soon(pending.run, work)

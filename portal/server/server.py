@@ -57,7 +57,7 @@ from sandbox_runtime.result import RunError
 log = structlog.get_logger()
 
 Context: TypeAlias = ServerRequestContext[Any, Any]
-"""What the SDK hands to every handler."""
+"""The context that the SDK passes to every handler."""
 
 Result = TypeVar("Result")
 
@@ -66,7 +66,7 @@ _FEW_CALLS = 20
 
 
 class ChangingServer(Server[Any]):
-    """The SDK's server, which also announces `listChanged`. Since 2026-07-28 the SDK announces it by itself."""
+    """The SDK's server, announcing `listChanged` too. Since 2026-07-28 the SDK does so itself."""
 
     def create_initialization_options(
         self, notification_options: NotificationOptions | None = None, *rest: Any, **named: Any
@@ -143,7 +143,7 @@ def _handler(
     async def work(context: Context, params: Any) -> Any:
         try:
             return await handler(context, params)
-        except MCPError as error:  # a value, until the task groups are left: they would wrap it
+        except MCPError as error:  # returned, and raised outside of the task groups, which would wrap it
             return error
 
     async def with_progress(context: Context, params: Any) -> Any:
@@ -164,7 +164,7 @@ async def _until_disconnected(context: Context, work: Callable[[], Awaitable[Res
     """Return the result, or raise the error that is one. The work is cancelled if the client disconnects first.
 
     Since revision 2026-07-28 the SDK cancels by itself. Earlier revisions let a client reconnect for its answer. That
-    needs an event store, which the portal does not have, so nobody could receive the answer.
+    needs an event store, which the portal does not have, so no one could receive the answer.
 
     Source: MCP 2025-11-25, basic/transports#resumability-and-redelivery.
     """
@@ -189,7 +189,7 @@ async def _until_disconnected(context: Context, work: Callable[[], Awaitable[Res
 
 
 def _questions(portal: Portal, context: Context, caller: Caller, ask: Ask) -> Questions:
-    # Several clients may share this caller. Questions of one must not reach another.
+    # Several clients may share this caller. One client's questions must not reach another.
     owner = caller.owner if caller.is_one_client else secrets.token_hex(8)
     can, decider = context.session.client_capabilities, decider_of(context)
     return Questions(ask, can, owner, caller.queue_key, portal.sampling_depths, decider)
@@ -264,17 +264,16 @@ async def _catch_errors(
 async def fit_answer(
     portal: Portal, caller: Caller, answer: Answer, max_tokens: int | None = None
 ) -> CallToolResult:
-    """The answer within `server.output_tokens`. What is not shown whole is kept, and the answer names its handle.
+    """The answer within `server.output_tokens`. Parts that are cut are kept, and the answer names their handles.
 
-    A value of more than `max_tokens` is not: the smaller of 2,000 and `output_tokens` without one, `output_tokens` at
-    most.
+    A value is shown whole within `max_tokens`, at most `output_tokens`; the default is the smaller of that and 2,000.
     """
     settings, notices, kept = portal.manifest.portal.server, [*answer.notices], dict[str, str]()
     most = min(max_tokens or DEFAULT_MAX_TOKENS, settings.output_tokens)
     if max_tokens is not None and max_tokens > most:
         notices.append(f"max_tokens {max_tokens} was lowered to server.output_tokens = {most}")
 
-    # Without a token others may be the same caller, so that ids are secrets.
+    # Without a token, others may count as the same caller, so ids are secrets and are not shortened.
     name = short_id if caller.owner and caller.run_owner != WITHOUT_TOKEN else str
 
     async def fit(kept: dict[str, str] | None) -> Fitted:
@@ -285,9 +284,9 @@ async def fit_answer(
         parts = [told.structured()] if settings.structured else parts
         few = _SMALL_CHARACTERS if is_loaded() else most // 6
         if is_larger([*parts, *told.emitted], few) or len(told.calls) > _FEW_CALLS:
-            # In a thread: loading the tokens takes 0.3 s, truncating ten megabytes 0.1 s, and others must not wait.
+            # In a thread: loading the encoding takes 0.3 s, truncating ten megabytes 0.1 s, and others must not wait.
             return await anyio.to_thread.run_sync(work)
-        return work()  # the hop to a thread takes longer than fitting a few words
+        return work()  # a hop to a thread would take longer than fitting a few words
 
     found = await fit(None)
     for key in sorted(found.cut):
@@ -306,7 +305,7 @@ async def fit_answer(
 def _failure_result(
     portal: Portal, tool: str, code: str, message: str, ledger: Ledger | None = None
 ) -> CallToolResult:
-    """A failure in the shape of the tool's answer. It lists the calls that the script made before."""
+    """A failure in the form of the tool's answer. It lists the calls that the script had made."""
     is_whole = portal.manifest.portal.server.structured
     hint = RequestError.hint if code == RequestError.code else "Tell the operator, or try again later."
     if tool == EXECUTE_CODE:
@@ -323,7 +322,7 @@ def _failure_result(
 def _result(
     text: Json, structured: Json, blocks: Sequence[ContentBlock] = (), *, is_error: bool = False
 ) -> CallToolResult:
-    """One copy: the text, which a model reads. Clients differ in which they show, and some show both.
+    """The result of a tool. It has the answer once, as text: clients differ in the form they show, and some show both.
 
     `structured` is the whole shape, for programs, if `server.structured` wants it; else None.
     """

@@ -1,8 +1,8 @@
 """The pages on which a person signs in at an upstream, and the request that signs out.
 
-Rule 1: a link is for one person. Whoever opens it signs in at the portal's identity provider, and goes on only as that
-person: so nobody signs in for somebody else, or gives away a login.
-Rule 2: each step comes from the browser that began, which has a cookie. So a URL of a later step is of no use either.
+Rule 1: a link is for one person. Whoever opens it signs in at the portal's identity provider, and may continue only as
+that person. So no one can sign in for another person, or be tricked into giving a login away.
+Rule 2: each step comes from the browser that began, which has a cookie. Elsewhere the URL of a later step is useless.
 
 Source: MCP 2026-07-28, client/elicitation#phishing; RFC 9700 (OAuth security), 4.7; RFC 9207.
 """
@@ -54,11 +54,11 @@ _HEADERS: Final = {
 _AGAIN: Final = "Run the script again for another link."
 
 Whose: TypeAlias = Callable[[str], Awaitable[Bearer | None]]
-"""Whose access token for the portal it is. Raises SignInError."""
+"""Identifies the bearer of an access token for the portal. Raises SignInError."""
 
 
 class PageError(Exception):
-    """The sign-in ends, and the person is told why."""
+    """Ends the sign-in; the page tells the person why."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -67,13 +67,13 @@ class PageError(Exception):
 
 @dataclass(frozen=True)
 class _Started:
-    """A sign-in at an upstream that has begun: the last one of this person there."""
+    """A sign-in at an upstream that has begun: the latest of this person there."""
 
     nonce: str
     browser: str
     who: str
     url: str
-    """Of the upstream, when it began."""
+    """The upstream's URL when the sign-in began."""
     request: CodeRequest
 
 
@@ -81,7 +81,7 @@ _ADAPTER: Final = TypeAdapter(_Started)
 
 
 def account_routes(accounts: Accounts, whose: Whose) -> list[Route]:
-    """The routes; all below `PATH` are for browsers, without a token. None, if nobody can sign in."""
+    """The routes; all below `PATH` are for browsers, without a token. Empty if people cannot sign in."""
     auth, store, seal = accounts.auth, accounts.store, accounts.seal
     if auth is None or auth.client_id is None or store is None or seal is None:
         return []
@@ -132,7 +132,7 @@ class _Pages:
         return response
 
     async def identity(self, request: Request) -> Response:
-        """The person comes back from the identity provider, and goes on to the upstream's authorization server."""
+        """The person returns from the identity provider, and is sent to the upstream's authorization server."""
         query = _query(request)
         upstream, owner, browser, verifier = self._sealed(query["state"], "identity", STEP_SECONDS)
         self._check_browser(request, browser)
@@ -142,7 +142,7 @@ class _Pages:
         bearer = await self.whose(token.access_token)
         if bearer is None or bearer.run_owner != owner:
             raise PageError(
-                403, "This link is for somebody else, or for another tenant or profile. Do not use it."
+                403, "This link is for someone else, or for another tenant or profile. Do not use it."
             )
         spec, redirect_uri = self._spec(upstream), f"{self.auth.base_url}{PATH}/callback"
         async with oauth.open_guarded_http(spec.url, _settings(spec).issuer) as http:
@@ -154,12 +154,12 @@ class _Pages:
         return RedirectResponse(url, 303)
 
     async def callback(self, request: Request) -> Response:
-        """The person comes back from the upstream's authorization server. Each sign-in gets here once."""
+        """The person returns from the upstream's authorization server. Each sign-in gets here once."""
         query = _query(request)
         upstream, owner, nonce = self._sealed(query["state"], "callback", STEP_SECONDS)
 
         def take(tables: RunTables) -> _Started:
-            tables.lock(_STARTED, owner, upstream)  # two replicas may be asked at once
+            tables.lock(_STARTED, owner, upstream)  # two replicas may get the same request at once
             value = tables.get(_STARTED, owner, upstream)
             started = None if not value else _ADAPTER.validate_json(value)
             if started is None or not hmac.compare_digest(started.nonce, nonce):
@@ -169,7 +169,7 @@ class _Pages:
             return started
 
         started, spec = await self.store.write(take), self._spec(upstream)
-        if started.url != spec.url:  # the token would go there
+        if started.url != spec.url:  # the token would be sent to the new URL
             raise PageError(400, f"This upstream has another URL since the sign-in began. {_AGAIN}")
         logins = self.accounts.logins(upstream, owner)
         async with oauth.open_guarded_http(spec.url, _settings(spec).issuer) as http:
@@ -187,8 +187,8 @@ class _Pages:
         return _text(f"You are signed in at {upstream}. You can close this window.")
 
     async def _check_is_foreign(self, token: str) -> None:
-        """Raises PageError: the token opens the portal. An upstream that names the portal's identity provider as its
-        own, or its endpoints, could ask for one, and use it as the person.
+        """Raises PageError: the token is valid for the portal. An upstream that claims the portal's identity provider,
+        or its endpoints, as its own could request such a token, and act as the person.
         """
         try:
             await self.whose(token)
@@ -200,13 +200,13 @@ class _Pages:
             raise PageError(502, "Not signed in: the token for this upstream would open the portal, too.")
 
     async def sign_out(self, request: Request) -> Response:
-        """Delete and revoke the login of whoever asks, also at an upstream that the manifest has no more."""
+        """Delete and revoke the requester's own login, even at an upstream that the manifest no longer has."""
         upstream, bearer = request.path_params["upstream"], request.scope.get(BEARER)
         login: Login | None = None
         if isinstance(bearer, Bearer):
             logins = PersonLogins(self.store, upstream, None, bearer.run_owner)
-            if await logins.load() is not None:  # a name that somebody made up would be stored
-                async with logins.locked():  # else tokens of a renewal would live on
+            if await logins.load() is not None:  # else the lock of a made-up name would be stored
+                async with logins.locked():  # else the tokens of a concurrent renewal would survive
                     login = await logins.delete()
         if login is None or not isinstance(bearer, Bearer):
             raise PageError(404, "There is no such login.")
@@ -221,7 +221,7 @@ class _Pages:
 
     @asynccontextmanager
     async def _provider_http(self) -> AsyncIterator[oauth.GuardedHttp]:
-        """The client for the identity provider, of which all errors within speak."""
+        """An HTTP client for the identity provider, whose name appears in its errors."""
         try:
             async with oauth.open_guarded_http(self.auth.issuer, self.auth.issuer) as http:
                 yield http
@@ -229,7 +229,7 @@ class _Pages:
             raise oauth.OAuthError(f"at the identity provider: {error}", error.remedy) from error
 
     async def _identity_request(self, http: oauth.GuardedHttp) -> CodeRequest:
-        """The request for an access token for the portal itself, which is checked like everybody's."""
+        """The request for an access token for the portal itself. The token is then verified like any other."""
         server = await oauth.server_metadata([self.auth.issuer], self.auth.issuer, http)
         resource = self.auth.resource if self.auth.send_resource else None
         found = oauth.Discovered(server, resource, " ".join(self.auth.scopes) or None)
@@ -239,7 +239,7 @@ class _Pages:
     def _spec(self, upstream: str) -> HttpUpstream:
         spec = self.accounts.spec(upstream)
         if spec is None:
-            raise PageError(404, "Nobody signs in at this upstream any more.")
+            raise PageError(404, "People no longer sign in at this upstream.")
         return spec
 
     @property

@@ -43,7 +43,7 @@ TASKS: Final = "io.modelcontextprotocol/tasks"
 
 
 class Task(types.Result):
-    """A run as a task. It never fails: what goes wrong in a script is a result with `isError`, as without a task.
+    """A run as a task. It never fails: an error of a script is a result with `isError`, as without a task.
 
     In place of the result of tools/call its `result_type` is "task". `ttl_ms` counts from `created_at`.
     """
@@ -74,25 +74,25 @@ class TaskUpdateParams(TaskParams):
 
 @dataclass(frozen=True)
 class Tasks:
-    """Serves the tasks of all clients. `result` makes that of execute_code from an answer and its `max_tokens`."""
+    """Serves the tasks of all clients. `result` makes execute_code's result from an answer and its `max_tokens`."""
 
     runs: Runs
     result: Callable[[Caller, Answer, int | None], Awaitable[types.CallToolResult]]
 
     async def created(self, context: Context, answer: Answer) -> Task | None:
-        """The task of a run that this call has started in the background; None if it did not, or the client knows no
-        tasks."""
+        """The task of a run that this call started in the background; None if it did not, or the client does not
+        support tasks."""
         if answer.status != "running":
             return None
         try:
             row, _ = await self._find(context, answer.run_id)
         except (MCPError, StoreError):
-            return None  # the answer says how to ask for the run's
-        # It may have ended by now. The client learns that when it asks.
+            return None  # the answer says how to ask for the run's answer
+        # It may already have ended. The client learns that when it asks.
         return _task(row, self.runs.settings.keep_days, "working", result_type="task")
 
     async def get(self, context: Context, params: TaskParams) -> Task:
-        """The task as it is now, with its result or with what it asks the person."""
+        """The current task, with its result or with its questions to the person."""
         row, calls = await self._find(context, params.task_id)
         task = partial(_task, row, self.runs.settings.keep_days)
         if row.state == "cancelled":
@@ -113,9 +113,9 @@ class Tasks:
         return task("input_required", input_requests=requests) if requests else task("working")
 
     async def update(self, context: Context, params: TaskUpdateParams) -> types.EmptyResult:
-        """Take the person's decisions. Answers to what does not wait, or not any more, are ignored.
+        """Take the person's decisions. Answers about calls that do not wait, or no longer do, are ignored.
 
-        Raises MCPError: somebody else has to decide.
+        Raises MCPError: another person has to decide.
         """
         row, calls = await self._find(context, params.task_id)
         asked, given = _asked(context, calls), params.input_responses
@@ -127,19 +127,19 @@ class Tasks:
             try:
                 await self.runs.decide(row.id, seq, decider, **decision)
             except RunsError as error:
-                if error.code not in ("already_decided", "run_ended", "unknown_run"):  # nobody was faster
+                if error.code not in ("already_decided", "run_ended", "unknown_run"):  # not merely late
                     raise MCPError(types.INVALID_PARAMS, f"{error.code}: {error}. {error.hint}") from None
         return types.EmptyResult()
 
     async def cancel(self, context: Context, params: TaskParams) -> types.EmptyResult:
         """End the run, unless it has ended."""
         row, _ = await self._find(context, params.task_id)
-        with suppress(RunsError):  # it has ended meanwhile
+        with suppress(RunsError):  # it has just ended
             await self.runs.cancel(row.id, row.owner)
         return types.EmptyResult()
 
     async def _find(self, context: Context, run: str) -> tuple[RunRow, Sequence[CallRow]]:
-        """A run of the caller, and its calls while it goes on. Raises MCPError: none, or not for this client."""
+        """A run of the caller, and its calls while it is open. Raises MCPError: unknown, or not for this client."""
         if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             raise MCPError(types.METHOD_NOT_FOUND, "Method not found", context.method)
         require_client_extension(context, TASKS)
@@ -157,7 +157,7 @@ class Tasks:
 
 
 def _check_name_header(context: Context) -> None:
-    """Raise MCPError if the header that names the task for proxies names another one (SEP-2243, SEP-2663).
+    """Raise MCPError if the header that names the task for proxies names another task (SEP-2243, SEP-2663).
 
     The SDK checks this header of its own methods. Its client does not send one with those of extensions.
     """
@@ -188,7 +188,7 @@ def _asked(context: Context, calls: Sequence[CallRow]) -> dict[str, CallRow]:
 
 
 def _decision(key: str, answer: Json) -> dict[str, Any] | None:
-    """What the person decided; None if the person left it open. Raises MCPError: it is no such answer."""
+    """The person's decision; None if the person left it open. Raises MCPError: the answer is not valid."""
     message = f"inputResponses: {key!r} decides nothing"
     try:
         action = types.ElicitResult.model_validate(answer, by_name=False).action

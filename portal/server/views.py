@@ -32,7 +32,7 @@ def stub_folder() -> Path:
     """Create a folder of mode 0700. Also removes the folders of portals that were killed."""
     for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
         process = left.name.removeprefix(_PREFIX).partition("-")[0]
-        # The process is another user's, or the name is not a portal's.
+        # Another user's process, or not the name of a portal's folder.
         with suppress(PermissionError, ValueError, OverflowError):
             try:
                 os.kill(int(process), 0)
@@ -43,7 +43,7 @@ def stub_folder() -> Path:
 
 @dataclass(frozen=True)
 class View:
-    """The portal as the callers of one profile, or of none, see it."""
+    """The portal as seen by the callers of one profile, or by those without one."""
 
     authority: Authority
     catalog: Catalog
@@ -52,7 +52,7 @@ class View:
 
     @property
     def manifest(self) -> Manifest:
-        """The one that is in effect."""
+        """The manifest that is in effect."""
         return self.authority.manifest
 
 
@@ -65,7 +65,7 @@ NewExecution: TypeAlias = Callable[
 class Views:
     """The views by profile; None for callers without one.
 
-    A view stays open until `tasks` end. Without a manifest for its profile it grants nothing.
+    A view stays open until `tasks` end. If its profile is removed from the manifest, it grants nothing.
     """
 
     tasks: TaskGroup
@@ -74,9 +74,9 @@ class Views:
     new_execution: NewExecution
     by_profile: dict[str | None, View] = field(default_factory=dict)
     waiting: list[str] = field(default_factory=list)
-    """Files whose change waits for the operator; all searches tell it."""
+    """Files with changes that wait for the operator; all searches report them."""
     rates: CallRates = field(default_factory=CallRates)
-    """Shared by all views, and so are the budgets."""
+    """Shared by all views, so that budgets are too."""
 
     async def open(self, manifests: Mapping[str | None, Manifest]) -> None:
         """Open the views that are not open yet."""
@@ -84,13 +84,13 @@ class Views:
             self.by_profile[profile] = await self.tasks.start(self._hold, manifests[profile])
 
     def replace(self, manifests: Mapping[str | None, Manifest]) -> None:
-        """Decide, search and run by these manifests from now on."""
+        """Switch all views to reloaded manifests."""
         for profile, view in self.by_profile.items():
             view.authority.replace(manifests.get(profile) or _without_grants(manifests[None], profile))
         self.note_change()
 
     def note_change(self) -> None:
-        """The manifest, or an upstream's state or tools changed."""
+        """Note that the manifest, or an upstream's state or tools, changed."""
         for view in self.by_profile.values():
             view.catalog.note_change()
 
@@ -112,13 +112,13 @@ class Views:
 def manifests_of(
     manifest: Manifest, profile: str | None, bound: Collection[str]
 ) -> dict[str | None, Manifest]:
-    """The manifests of all views: of the callers with a profile of `bound`, and of all others with `profile`."""
+    """The manifests of all views: one for each profile in `bound`, and one with `profile` for all other callers."""
     others = narrowed(manifest, profile) if profile else manifest
     return {None: others, **{name: narrowed(manifest, name) for name in bound}}
 
 
 def _without_grants(manifest: Manifest, profile: str | None) -> Manifest:
-    """The manifest of a profile that nobody has any more, for requests and scripts that began before."""
+    """The manifest of a profile that callers no longer have, for requests and scripts that began before."""
     limits = manifest.portal.capabilities.limits
     nothing = {"upstreams": {}, "fallback": {}, "capabilities": Capabilities(limits=limits)}
     profiles = {} if profile is None else {profile: Profile()}

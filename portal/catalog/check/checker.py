@@ -29,7 +29,7 @@ from sandbox_runtime.result import FROM_RESULT, SPREAD, UNKNOWN_VALUE, LibraryUs
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One finding, worded for the model. If it `refuses`, the script does not run."""
+    """A finding, worded for the model. If it `refuses`, the script does not run."""
 
     line: int
     message: str
@@ -77,7 +77,7 @@ async def open_checker(folder: Path, *, repairs: bool = True) -> AsyncIterator["
 class Checker:
     """Checks the library calls of scripts. Safe for concurrent use.
 
-    A check never fails: if the type checker does not answer in time, or the caller took too much of its time before, a
+    A check never fails. If the type checker does not answer in time, or the caller has used too much of its time, a
     notice says that the types were not checked. If it cannot be started, only the first script gets the notice.
     """
 
@@ -203,7 +203,7 @@ def syntax_diagnostics(prepared: Prepared, snapshot: Snapshot, *, repairs: bool)
 
 
 def _fields(function: Function | None) -> list[str]:
-    """The fields that its result declares, if that is an object; "" for what is no plain name."""
+    """The declared fields of its result, if that is an object; "" for one that is not a plain name."""
     declared = function.declared if function is not None else None
     fields = declared.get("properties", ()) if isinstance(declared, dict) else ()
     return [each if re.fullmatch(r"\w{1,60}", each) else "" for each in fields]
@@ -225,7 +225,7 @@ def _absence(use: LibraryUse, snapshot: Snapshot, *, with_nearest: bool) -> Call
 
 
 def _bare_name(use: LibraryUse, snapshot: Snapshot) -> CallError | None:
-    """A function that is called without its namespace, by another client's name, or through a generic `call_tool`."""
+    """The error for a function that is called without its namespace, by another client's name, or by `call_tool`."""
     message = f"there is no function {use.function!r}"
     if use.function in _CALLERS:
         given = [each for each in (use.arguments or {}).values() if isinstance(each, str)]
@@ -297,7 +297,7 @@ _NO_ATTRIBUTE: Final = re.compile(r"^Object of type `(?:list\[)?(\w+)\]?` has no
 _COROUTINE: Final = re.compile(r"^(?:Cannot subscript object|Object) of type `CoroutineType\[")
 _COROUTINE_USED: Final = re.compile(r"(\w+)(\([^()]*\))?(?:\[[^\[\]]*\]|\.\w+)?")
 _METHODS: Final = frozenset(name for kind in (dict, list, str, int, float) for name in dir(kind))
-"""Methods that some value of JSON has: a result may be another one than it declares."""
+"""Methods of JSON values. A result may have another type than its tool declares, so calls of these are not reported."""
 _KEYWORD: Final = re.compile(r"(\w+)\s*=")
 _ASSIGNED: Final = re.compile(r"\s*\]\s*[-+*/|&]?=(?!=)")
 _TYPED_DICT: Final = re.compile(r"^(?:class (\w+)\(\w+.*\):|(\w+) = \w+\(\"\w+\", \{)$", re.MULTILINE)
@@ -349,7 +349,7 @@ class TypeFindings:
         return Diagnostic(finding.line, message, hint, finding.line in self._prepared.unguarded_lines, code)
 
     def _coroutine(self, finding: Finding) -> Iterator[Diagnostic]:
-        """A coroutine that is used as its value, by a name that is bound once: ty knows one type of a name."""
+        """A coroutine that is used like its value, under a name that is bound once: ty knows only one type per name."""
         used = _COROUTINE_USED.fullmatch(self._lines[finding.line - 1], finding.column, finding.end_column)
         if used is None:
             return

@@ -22,13 +22,13 @@ from sandbox_runtime.worker_process import boot_command, cpu_seconds
 log = structlog.get_logger()
 
 ANSWER_SECONDS: Final = 2.0
-"""Time limit of a type check. After that the script runs unchecked. Does not cover the wait for scripts of others."""
+"""Time limit of a type check. After that the script runs unchecked. Excludes the wait for other callers' scripts."""
 
 LONG_SECONDS: Final = 0.1
-"""What ty computes longer for one script, the caller owes."""
+"""CPU seconds of ty for one script that are free. The caller owes the rest."""
 
 MOST_OWED_SECONDS: Final = 1.0
-"""The scripts of a caller that owes more run unchecked: those of others do not wait for them."""
+"""The scripts of a caller that owes more run unchecked, so that those of others need not wait for them."""
 
 PAID_BACK: Final = 0.05
 """Seconds that a caller pays back each second."""
@@ -37,7 +37,7 @@ MAX_DOCUMENTS: Final = 5_000
 """Scripts after which ty is restarted, in case it leaks memory (46 MB after 2,000)."""
 
 RETRY_SECONDS: Final = 30.0
-"""Pause after a failed start of ty. Meanwhile no script waits for it."""
+"""Pause after a failed start of ty. During the pause no script waits for it."""
 
 _WARM_SECONDS: Final = 30.0
 _MAX_HEADER_BYTES: Final = 4096
@@ -55,11 +55,11 @@ class TypeChecker:
         self._changed: set[Path] = set()
         self._retry_at = 0.0
         self._paid_at: dict[str, float] = {}
-        """When each caller has paid back what it owes."""
+        """By caller: the time at which its debt is paid back."""
 
     @property
     def is_out(self) -> bool:
-        """Whether its last start failed within `RETRY_SECONDS`."""
+        """Whether ty's last start failed within `RETRY_SECONDS`."""
         return anyio.current_time() < self._retry_at
 
     async def warm(self) -> None:
@@ -81,7 +81,7 @@ class TypeChecker:
     async def findings(
         self, namespaces: Collection[str], source: str, caller: str = ""
     ) -> "list[Finding] | None":
-        """ty's findings in a script with these namespaces; None if it does not answer in time, or is owed too much."""
+        """ty's findings in a script with these namespaces; None if it is late, or the caller owes too much."""
         imported = "import asyncio, portal, tools\nfrom portal import ToolError\nfrom tools import "
         preamble = imported + ", ".join(namespaces)
         async with self._turns.turn(caller):
@@ -118,7 +118,7 @@ class TypeChecker:
                 await self.close()
                 raise
             finally:
-                self._charge(caller, seconds)  # who ends ty lets others wait for its start
+                self._charge(caller, seconds)  # a caller that made ty die also pays for its start
         return None
 
     async def _ensure_server(self) -> "TyServer | None":
@@ -158,8 +158,8 @@ class Finding:
 class TyServer:
     """A running ty over one folder of stubs.
 
-    It gets nothing of the portal's environment, and ends with its standard input, however the portal ends. It reads
-    text of strangers, so it can reach nothing but the stubs (`run_confined`). Not safe for concurrent use.
+    It gets nothing of the portal's environment, and ends with its standard input, however the portal ends. It parses
+    text of strangers, so it is confined to the stubs (`run_confined`). Not safe for concurrent use.
     """
 
     def __init__(self, process: Process, folder: Path) -> None:
@@ -231,7 +231,7 @@ class TyServer:
             return [Finding.of(item) for item in answer["items"]]
 
     def computed_seconds(self) -> float:
-        """What it has computed so far; the time where the system does not tell."""
+        """Its CPU time so far; the wall time where the system does not report that."""
         computed = cpu_seconds(self._process.pid)
         return anyio.current_time() if computed is None else computed
 
@@ -275,7 +275,7 @@ class TyServer:
                 return message["result"]
 
     def _notify(self, method: str, parameters: Json) -> None:
-        """Say something that has no answer; it goes out with the next request."""
+        """Queue a message that has no answer; it is sent with the next request."""
         self._unsent.append({"method": method, "params": parameters})
 
     async def _send(self, message: Json) -> None:
@@ -295,7 +295,7 @@ class TyServer:
 
 @contextmanager
 def _as_server_error() -> Iterator[None]:
-    """Give one name to whatever goes wrong with a process that dies, or answers in another way than it did."""
+    """Turn every failure of a process that dies, or that answers unexpectedly, into a TyServerError."""
     try:
         yield
     except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream) as error:

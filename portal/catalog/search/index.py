@@ -35,10 +35,10 @@ _PHRASE = 0.25
 _WHOLE_NAME = 0.5
 _SAME_UPSTREAM = 0.3
 _COMMON = 0.7
-"""The IDF of a term that half of all functions have: in a small library, what it is about."""
+"""The IDF of a term that half of all functions have: in a small library, its topic."""
 
 _FIRST = 5
-"""The first places, which the steps of a task share equally."""
+"""The first results, which the steps of a task share equally."""
 _WHOLE_TASK = 0.3
 _LAST = 1e-9
 """The factor of a deprecated function's score."""
@@ -177,7 +177,7 @@ class Ranking:
         is_name = counts[:, _NAME] > 0
         named = owners[is_name]
         idf, idf_of_names = _idf(self._size, len(owners)), _idf(self._size, len(named))
-        if idf < _COMMON:  # how often a text repeats it says nothing, but a name that has it does
+        if idf < _COMMON:  # its frequency in a text says nothing, only its presence in a name does
             counts = np.minimum(counts, 1)
         idfs = np.where(is_name, np.maximum(idf, np.minimum(idf_of_names, _COMMON)), idf)
         counted: Floats = np.einsum("sf,sf->s", counts, self._worth[owners])
@@ -281,7 +281,7 @@ class SearchIndex:
     def _with_each_step(
         self, best: list[int], query: queries.Query, scores: Floats, found: Ints
     ) -> list[int]:
-        """The best for the whole task. The first places are shared equally by the best of each step."""
+        """The best functions for the whole task. The first results are shared equally by the best of each step."""
         first = best[:_FIRST]
         share = max(1, len(first) // len(query.steps))
         of_steps = [_best(found, self._scores(step) + _WHOLE_TASK * scores, share) for step in query.steps]

@@ -65,7 +65,7 @@ WHOLE = "  "
 """Prefix of the phrase that has all words of a text."""
 
 _MAX_WORD_CHARS = 64
-"""A longer run of letters and digits is a key or a blob, which nobody searches for."""
+"""A longer run of letters and digits is a key or a blob, which no one searches for."""
 
 _UNSPACED = (
     r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
@@ -202,7 +202,7 @@ list search find get
 calculate compute evaluate
 tap click press
 """
-"""Further synonyms, in a query of FEW_WORDS, of a word that no name has, nor a synonym of it."""
+"""Further synonyms, in a query of FEW_WORDS, for a word that occurs in no name, nor does a synonym of it."""
 
 _OTHER_STEPS = """
     archive assign attach book build buy calculate cancel check close comment compare compute convert copy count deploy
@@ -285,7 +285,7 @@ def synonym_terms(words: Sequence[str], index: Vocabulary) -> dict[str, float]:
     """Synonyms of the words in functions' names, with weights; the word itself weighs 1.
 
     A long query leaves less to guess, so each synonym weighs less. A rare synonym of a common word weighs little too:
-    `describe_table` is no better answer to "get table" than `get_table`.
+    `describe_table` does not answer "get table" better than `get_table`.
     """
     most = min(_MAX_SYNONYM_WEIGHT, _SHARED_SYNONYM_WEIGHT / max(len(words), 1))
     weights: dict[str, float] = {}

@@ -19,7 +19,7 @@ from portal.cli.importing.servers import Origin, containers, is_excluded, is_por
 
 _PROGRAM: Final = "mcp-code-portal"
 _TABLE: Final = re.compile(rb"\n*(\n\[mcp_servers\.portal(?:-\d+)?\]\n(?:[a-z]+ = .*\n)+)\n*")
-"""The portal's entry in TOML, with the lines around it: tomlkit leaves those of the tables that were there."""
+"""The portal's entry in TOML, with the blank lines around it, which tomlkit leaves from the tables that were there."""
 _NAMES: Final = ("portal", *(f"portal-{number}" for number in range(2, 100)))
 
 

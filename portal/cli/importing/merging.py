@@ -38,9 +38,9 @@ class CannotAddError(ValueError):
 
 @dataclass
 class ImportedServer:
-    """A server for the manifest, with all places where it was found and all that was not imported from them.
+    """A server for the manifest, with all places where it was found, and notes on what was not imported from them.
 
-    `spec` is None if the manifest already has it; `is_edited` if it has another entry under that name.
+    `spec` is None if the manifest already has it; `is_edited` if the manifest has another entry under that name.
     """
 
     server: servers.Server
@@ -51,7 +51,7 @@ class ImportedServer:
     is_edited: bool = False
 
     def places(self, home: Path) -> str:
-        """The files that have it, each with its name there if that is another one."""
+        """The files that have it, each with its name there if that differs."""
         names = {each: "" if each.name == self.name else f" ({each.name})" for each in self.origins}
         return "; ".join(f"{each.place(home)}{name}" for each, name in names.items())
 
@@ -145,7 +145,7 @@ class Merging:
     def add(self, found: Sequence[servers.Server | servers.SkippedServer]) -> None:
         """Merge the servers of all files, in order.
 
-        What the manifest has exactly comes before what it has only by name: that may be another server's entry.
+        Exact matches in the manifest come before matches by name, which may be another server's entry.
         """
         for each in found:
             if isinstance(each, servers.SkippedServer):
@@ -210,7 +210,7 @@ class Merging:
         full = value.name if value.name.startswith(f"{prefix}_") else f"{prefix}_{value.name}"
         for name in (value.name, full, *(f"{full}_{number}" for number in range(2, 2000))):
             known = [each[name] for each in (self.variables, made, self._known) if name in each]
-            # The value of a client's input is known only once somebody set the variable.
+            # The value of a client's input is unknown until the variable is set.
             is_same = all(value.text is None or each in (None, value.text) for each in known)
             if is_same and (known or name not in used):
                 break

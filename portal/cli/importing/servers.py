@@ -39,7 +39,7 @@ _READ: Final = frozenset(
     )
 )
 _KEYS: Final = {"cmd": "command", "envs": "env", "environment": "env", "env_keys": "env_vars", "uri": "url"}
-"""Words of Goose and opencode."""
+"""Goose's and opencode's names for these."""
 _MAX_SHOWN: Final = 10
 _SCHEME: Final = re.compile(r"(?i:bearer|basic|token) +(?=\S)")
 _OF_URL: Final = re.compile(
@@ -55,7 +55,7 @@ _ARGUMENTS: Final = re.compile(r"\S.*\s-|[^/\\]+\s")
 _ANYWHERE: Final = re.compile(
     r"(?:.*[/\\])?(?:npx|uvx|bunx|pnpx|pipx|docker|podman)(?:\.\w+)?|[/~].*|[A-Za-z]:.*"
 )
-"""A command that is the same in every folder: of a package, or with an absolute path."""
+"""A command that does the same in every folder: it runs a package, or has an absolute path."""
 _RELATIVE: Final = re.compile(r"(?:.*=)?(?:\.|[\w-]+(?:/|\.\w+$))")
 SECRET_NAME: Final = re.compile(
     r"key|token|secret|pass|pwd|pat$|auth|cred|cookie|session|private|sign|dsn|login|bearer|license",
@@ -403,7 +403,7 @@ def _is_setting(name: str, text: str) -> bool:
 
 
 def _reference(name: str) -> VariableReference:
-    if not _NAME.fullmatch(name):  # it may be a token in place of a name, so it is not shown
+    if not _NAME.fullmatch(name):  # not shown, because it may be a token in place of a name
         raise EntryError("the name of one of its environment variables is not valid")
     return VariableReference(name)
 

@@ -1,7 +1,7 @@
 """Records runs and calls: who, which function, a digest of the arguments, the decision, the outcome.
 
 Rule 1: a call is recorded before it can be sent. If that fails, only tools that declare that they only read are called.
-Those do not wait for a log in the database.
+Calls of those tools do not wait for a log in the database.
 Rule 2: no event contains arguments, results, script text or secrets. Error messages may contain them. So a refusal is
 recorded by its code and by the rule as the manifest states it.
 """
@@ -34,7 +34,7 @@ MAX_REFUSALS: Final = 1_000
 """Refused calls of one run that get their own line; the line that ends the run counts the others."""
 
 MAX_CHARACTERS: Final = 500
-"""A rule, a function's name and a caller are cut to this length. Subject, tenant and profile of a person fit."""
+"""Rules, function names and callers are cut to this length. A person's subject, tenant and profile fit."""
 
 
 class Audit:
@@ -54,7 +54,7 @@ class Audit:
 
     @property
     def batch(self) -> Batch | None:
-        """What tells when the last line is written; None if it is written already, or never."""
+        """The batch with the last line, to wait for; None if it is already written, or never will be."""
         return self._sink.batch if isinstance(self._sink, StoreSink) else None
 
     def run(self, run_id: str, caller: Caller, profile: str | None) -> "RunAudit":
@@ -93,7 +93,7 @@ class Audit:
 
 
 async def open_audit(manifest: Manifest, store: RunStore | None = None) -> Audit:
-    """Open the log that the manifest configures, in the store if it says so.
+    """Open the log that the manifest configures: in the store, in a file, or on stderr.
 
     Raises AuditError: it cannot be written.
     """
@@ -114,7 +114,7 @@ def _sink(settings: AuditSettings, manifest: Manifest, store: RunStore | None) -
         return FileSink(manifest.folder / settings.to, is_durable=settings.sync)
     if settings.to == STDERR:
         return StderrSink()
-    assert store is not None, "the manifest names one"
+    assert store is not None, "the manifest names a store"
     return StoreSink(store)
 
 
@@ -129,13 +129,13 @@ class RunAudit:
     _refused: int = 0
 
     def began(self, code: str, *, is_resumed: bool = False) -> None:
-        """Record a submitted script, or that its run goes on. The line that ends the run says whether it ran."""
+        """Record a submitted script, or that its run resumes. The line that ends the run says whether it ran."""
         event = "run_resumed" if is_resumed else "run_began"
         script = hashlib.sha256(code.encode("utf-8", "surrogatepass")).hexdigest()
         self.audit.note(event, run=self.run_id, **self._who(), script=script)
 
     def reading(self, function: str) -> None:
-        """Record a client's request for resources or prompts. The lines of its calls follow."""
+        """Record a client's request for resources or prompts. The lines of the calls that it makes follow."""
         self.audit.note("read_began", run=self.run_id, **self._who(), function=_cut(function))
 
     def _who(self) -> dict[str, Json]:
@@ -151,7 +151,7 @@ class RunAudit:
         """Record that a call is about to be sent. Returns whether it was recorded, will be, or need not be."""
         if not self.audit.is_enabled:
             return True
-        # The run id salts the digest: equal arguments of two runs differ, and guesses cannot be computed beforehand.
+        # The run id salts the digest: equal arguments of two runs differ, and guesses cannot be precomputed.
         text = json.dumps([self.run_id, arguments], sort_keys=True, separators=(",", ":"))
         digest = hashlib.sha256(text.encode()).hexdigest()
         rule = {"decision": "allow", "rule": _cut(decision.rule), "where": _cut(decision.where)}
@@ -165,7 +165,7 @@ class RunAudit:
             self._refusal(seq, function, error)
 
     def decided(self, seq: int, function: str, state: str, by: str, decision: Mapping[str, Json]) -> None:
-        """Record that a person approved or denied a call: `through` the approval of another one, which `stands`."""
+        """Record that a person approved or denied a call, possibly `through` an approval of an earlier one."""
         more = {key: decision[key] for key in ("through", "stands") if key in decision}
         self._call(f"call_{state}", seq, function, by=_cut(by), **more)
 
@@ -197,7 +197,7 @@ class RunAudit:
 
 NO_AUDIT: Final = Audit(None)
 NO_RUN_AUDIT: Final = NO_AUDIT.run("", LOCAL, None)
-"""Write nothing."""
+"""Writes nothing."""
 
 
 def unrecorded(function: str) -> CallError:

@@ -2,14 +2,14 @@
 
 Rule 1: the caller of `append` knows at once whether the line is written.
 Rule 2: several portals may append to one file and form one chain.
-Rule 3: a chain continues after the last line that the portal knows, even if the file no longer has that line. So
-`verify` finds the gap.
+Rule 3: a chain continues after the last line that the portal knows, even if the file no longer contains it. So `verify`
+finds the gap.
 
 Each line contains the hash of the line before it. A line is ASCII JSON, so its text cannot break the line or control a
 terminal. Its own hash covers its bytes up to the hash.
 
 `verify` cannot detect that lines were removed from the end, or that the whole log was rewritten with new hashes.
-A head that was saved elsewhere before reveals both.
+A head that was saved elsewhere reveals both.
 """
 
 import fcntl
@@ -46,7 +46,7 @@ _LINE: Final = re.compile(
 
 @dataclass(frozen=True)
 class Head:
-    """Identifies a line, as the next line does: its number, counted from 1 over all files, and its hash."""
+    """Identifies a line by its number, counted from 1 over all files, and its hash. The next line repeats the hash."""
 
     seq: int
     digest: str
@@ -199,7 +199,7 @@ class StderrSink:
     def append(self, event: Mapping[str, Json]) -> None:
         line, head = linked(self._head, event)
         text = b"\n" + line if self._is_torn else line
-        # Bypass Python's buffer: it would write later what it could not write now.
+        # Bypass Python's buffer, which would write later what failed now.
         written = _write_without_waiting(sys.stderr.fileno(), text)
         if not written:
             raise OSError("stderr is blocked")
@@ -213,7 +213,7 @@ class StderrSink:
 
 
 def _write_without_waiting(file: int, text: bytes) -> int:
-    """Write without blocking, even if nobody reads the pipe. Returns the number of bytes written."""
+    """Write without blocking, even if no one reads the pipe. Returns the number of bytes written."""
     written = 0
     while written < len(text) and is_pipe_writable(file):
         piece = text[written : written + PIPE_BYTES]
@@ -316,11 +316,11 @@ class FileSink:
         if torn:
             if not _TORN.startswith(torn[: len(_TORN)]):
                 raise AuditError(f"{self._path.name} does not end with an audit line. Run `audit verify`")
-            # A portal ended while it wrote this line. The event did not happen.
+            # A portal ended while it wrote this line, so the event did not happen: it is recorded before.
             size -= len(torn)
             os.ftruncate(file, size)
-        # In a log that was written anew the chain goes on after the line that is known here: `verify` finds that. A
-        # file that is new to us had none.
+        # If the log was rewritten, the chain continues after the line that this portal knows, so `verify` finds the
+        # rewrite. For a file that this portal opens for the first time, its last line is the head.
         end = f'{self._head.digest}"}}\n'.encode()
         is_there = self._bytes == 0 or os.pread(file, len(end), self._bytes - len(end)) == end
         if last is not None and last.head.seq > self._head.seq and is_there:

@@ -1,8 +1,8 @@
 """The audit log in the database of runs: one chain for all portals that share it.
 
-Rule 1: a line is written in one transaction with the lines before it, or with what else waits at that time. So a call
-that is about to be sent anyway waits for no further commit.
-Rule 2: the chain goes on after the last line, or after the last that this portal wrote if that one is gone. So `verify`
+Rule 1: a line shares a transaction with the lines before it, and with other pending writes. So a call that waits for
+its journal does not wait for another commit.
+Rule 2: the chain continues after the last line; if the last line of this portal is gone, after that one. So `verify`
 finds the gap.
 """
 
@@ -28,13 +28,13 @@ _LOCK: Final = "audit", "", "lock"
 
 @dataclass(eq=False)
 class Batch:
-    """Events that one transaction writes. Others join until it begins."""
+    """Events that one transaction writes. Further events join until it begins."""
 
     events: list[dict[str, Json]] = field(default_factory=list)
     has_begun: bool = False
     is_written: bool = False
     head: Head = START
-    """That of its last line."""
+    """The head of its last line."""
     _ended: anyio.Event = field(default_factory=anyio.Event)
 
     async def written(self) -> bool:
@@ -48,7 +48,7 @@ class Batch:
 
 
 class StoreSink:
-    """Writes events without waiting for the database. `batch` has the last one, and tells when it is written."""
+    """Writes events without waiting for the database. `batch` holds the last one, and its `written` waits for it."""
 
     def __init__(self, store: RunStore) -> None:
         self.on_lost: Callable[[int, Exception], None] = lambda events, error: None
@@ -58,7 +58,7 @@ class StoreSink:
         self._known = START
         """The last line that this portal wrote."""
         self._joining = threading.Lock()
-        """A batch begins in the thread of the store."""
+        """Batches begin in the store's thread, while the event loop adds to them."""
 
     def append(self, event: Mapping[str, Json]) -> None:
         with self._joining:
@@ -84,7 +84,7 @@ class StoreSink:
 
     def _end(self, batch: Batch, _: None, error: Exception | None) -> None:
         with self._joining:
-            batch.has_begun = True  # without a connection it never did
+            batch.has_begun = True  # without a connection its work never ran
         batch.end(is_written=error is None)
         if error is None:
             self._known = batch.head
@@ -101,7 +101,7 @@ def exported(tables: Tables, after: int) -> Iterator[str]:
 
 
 def _last(tables: Tables) -> Head:
-    """Raises AuditError: the last line is none."""
+    """Raises AuditError: the last line is not an audit line."""
     found = tables.last_audit_line()
     if found is None:
         return START

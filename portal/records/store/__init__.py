@@ -1,1 +1,1 @@
-"""Where runs, logins and what replicas share are kept: SQLite or Postgres."""
+"""Stores runs, logins and what replicas share, in SQLite or Postgres."""

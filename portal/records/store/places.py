@@ -1,7 +1,7 @@
-"""Where portals keep their runs: in a SQLite file on one machine, or in a Postgres database for several machines.
+"""Locates and opens the store of runs: a SQLite file on one machine, or a Postgres database for several machines.
 
-All portals with a manifest share it. One is alive while it holds the lock of a file beside the SQLite file, or has
-given the Postgres database a sign of its life.
+All portals with one manifest share it. A portal counts as alive while it holds the lock of its file beside the SQLite
+file, or keeps renewing its heartbeat in Postgres.
 """
 
 import fcntl
@@ -37,24 +37,24 @@ def place_of(manifest: Manifest) -> Place:
     settings = manifest.portal.runs
     if settings.store is not None:
         return settings.store if settings.is_shared else manifest.folder / settings.store
-    path = os.path.realpath(manifest.path or manifest.folder)  # which resolves also a link to itself
+    path = os.path.realpath(manifest.path or manifest.folder)  # also if the file itself is a link
     name = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
     return state_folder(os.environ) / "runs" / name / "runs.sqlite"
 
 
 def components_folder(place: Place) -> Path:
-    """Where this machine keeps the guest components of runs."""
+    """The folder where this machine keeps the guest components of runs."""
     if isinstance(place, str):
         return state_folder(os.environ) / "components"
     return place.with_name(f"{place.name}.components")
 
 
 def holding(run: str = "") -> list[Path]:
-    """The files in this user's state folder, whatever their manifest, that have a run whose id begins so."""
+    """The stores in this user's state folder, of any manifest, that have a run whose id begins with `run`."""
     found, bounds = [], id_range("run", run, None) if run else ("run_", "run_g")
     for path in sorted((state_folder(os.environ) / "runs").glob("*/*.sqlite")):
         with suppress(StoreError), closing(SqliteDatabase(path)) as database:
-            # Ids are never encrypted, and nothing is written: a portal of another version may use the file.
+            # Ids are never encrypted. Nothing is written, because a portal of another version may use the file.
             if bounds and database.rows("SELECT 1 FROM runs WHERE id BETWEEN ? AND ? LIMIT 1", *bounds):
                 found.append(path)
     return found
@@ -62,9 +62,9 @@ def holding(run: str = "") -> list[Path]:
 
 @contextmanager
 def present(place: Place) -> Iterator[str]:
-    """The id of a portal, which the others at this place see to be alive meanwhile.
+    """Yield the id of a portal, which counts as alive to the others at this place until the context is left.
 
-    Raises StoreError: a portal of an earlier version uses the file alone, or nothing can be written beside it.
+    Raises StoreError: a portal of an earlier version uses the file exclusively, or its folder cannot be written.
     """
     holder = secrets.token_hex(8)
     with ExitStack() as stack:
@@ -74,7 +74,7 @@ def present(place: Place) -> Iterator[str]:
                 own.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 stack.enter_context(locked(own))
                 stack.callback(own.unlink, missing_ok=True)
-                # Earlier versions lock it exclusively: no other portal used their file.
+                # Earlier versions lock it exclusively, because their portals did not share a file.
                 lock = place.with_name(f"{place.name}.lock")
                 is_shared = stack.enter_context(locked(lock, fcntl.LOCK_SH))
             except OSError as error:
@@ -90,7 +90,7 @@ def present(place: Place) -> Iterator[str]:
 
 
 def open_tables(place: Place, manifest: Manifest | None, holder: str = "") -> RunTables:
-    """Open the tables at a place; without its manifest only those that are not encrypted. Raises StoreError."""
+    """Open the tables at a place; without its manifest, only unencrypted ones. Raises StoreError."""
     key = manifest and manifest.portal.runs.key
     database = SqliteDatabase(place) if isinstance(place, Path) else PostgresDatabase(place)
     quota_bytes = manifest.portal.runs.quota_mib << 20 if manifest else math.inf
@@ -98,12 +98,12 @@ def open_tables(place: Place, manifest: Manifest | None, holder: str = "") -> Ru
 
 
 def open_store(place: Place, manifest: Manifest, holder: str = "") -> RunStore:
-    """Open the store for the portal `holder`, which is `present`; without one only for logins.
+    """Open the store for the portal `holder`, which is `present`; without a holder, only for logins.
 
     Blocks. Raises StoreError.
     """
     with ExitStack() as stack:
-        if isinstance(place, Path):  # SQLite does not let two create a file at once
+        if isinstance(place, Path):  # SQLite does not let two processes create a file at once
             stack.enter_context(locked(portals_folder(place) / "opening", is_waiting=True))
         file = open_tables(place, manifest, holder)
         log.info("store_opened", store=file.database.name)
@@ -116,7 +116,7 @@ def open_store(place: Place, manifest: Manifest, holder: str = "") -> RunStore:
 
 
 def open_workspaces(path: Path) -> RunStore:
-    """What all portals with a store beside this one know of shared workspaces. It has no secrets, and no key.
+    """Open the store of the sources of shared workspaces, for all portals with a store beside it. It is unencrypted.
 
     Raises StoreError.
     """
@@ -124,15 +124,15 @@ def open_workspaces(path: Path) -> RunStore:
 
 
 def _take_over(tables: RunTables, store: Path, components: Path) -> None:
-    """Move everything into the default store from those of earlier versions, where each portal had a file of its own,
-    numbered from 0. One that a portal uses, or that cannot be read, stays.
+    """Move everything into the default store from the stores of earlier versions, where each portal had its own file,
+    numbered from 0. A file that a portal uses, or that cannot be read, stays.
     """
     for path in sorted(store.parent.glob("[0-9]*.sqlite")):
         with locked(path.with_name(f"{path.name}.lock")) as is_free:
             if not is_free:
                 continue
             try:
-                RunTables(SqliteDatabase(path), tables.key).close()  # it has today's format and key
+                RunTables(SqliteDatabase(path), tables.key).close()  # migrates it, and checks its key
                 _copy(tables, path)
             except StoreError as error:
                 log.error("runs_not_taken_over", reason=str(error))
@@ -147,7 +147,7 @@ def _take_over(tables: RunTables, store: Path, components: Path) -> None:
 
 
 def _copy(tables: RunTables, path: Path) -> None:
-    """Copy everything from another file. What is there already stays as it is. Raises StoreError: it cannot be read."""
+    """Copy everything from another file, without replacing existing rows. Raises StoreError: it cannot be read."""
     database = tables.database
     database.execute("ATTACH DATABASE ? AS earlier", (str(path),))
     try:
@@ -156,7 +156,7 @@ def _copy(tables: RunTables, path: Path) -> None:
                 database.execute(f"INSERT OR IGNORE INTO {table} SELECT * FROM earlier.{table}")
             columns = "run, at, kind, data"
             database.execute(f"INSERT INTO log ({columns}) SELECT {columns} FROM earlier.log ORDER BY n")
-        # What a command that has the file open decides must not be lost.
+        # A command that still has the file open must fail rather than decide about a row that was copied.
         with tables.transaction(is_lasting=True):
             database.execute("DELETE FROM earlier.runs")
     finally:

@@ -1,8 +1,8 @@
 """The Postgres database of runs, which several portals share.
 
-Rule 1: what has to change together locks the row of its run first. So no decision is lost while a run is parked.
-Rule 2: each transaction of a portal leaves its number. One that a restart of the database interrupts is done again,
-unless its number is there. So nothing is written twice, and nothing is believed that a crash or a failover forgot.
+Rule 1: a transaction about a run locks the run's row first. So no decision is lost while the run is being suspended.
+Rule 2: every transaction stores an idempotency number. After a lost connection it is retried, unless the number is
+there. So nothing is written twice, and nothing counts as written that a crash or a failover lost.
 """
 
 import os
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 PATIENCE_SECONDS: Final = 10.0
-"""How long a transaction is tried again while the database restarts or fails over. Then it fails."""
+"""How long a transaction is retried while the database restarts or fails over. Then it fails."""
 
 _PAUSE_SECONDS: Final = 0.2
 _CONNECT_SECONDS: Final = 3
 _ANSWER_SECONDS: Final = 12.0
-"""After this time without an answer the connection counts as lost. The server itself ends a statement after 10."""
+"""After this time without an answer the connection counts as lost. The server itself ends a statement after 10 s."""
 
 _FORGOTTEN_SECONDS: Final = 86_400.0
 _SILENT_SECONDS: Final = 1.0
-"""After a failed connection, reading fails at once for this long."""
+"""For this long after a failed connection, reads fail at once."""
 
 _TIME: Final = "extract(epoch FROM clock_timestamp())::float8"
 _MARK: Final = (
@@ -42,18 +42,18 @@ _MARK: Final = (
     f"{_TIME}) ON CONFLICT (kind, owner, name) DO UPDATE SET value = excluded.value, changed = excluded.changed "
     "WHERE key_values.value <> excluded.value RETURNING 1;"
 )
-"""Waits for a former transaction of this number that is still being committed. Returns nothing if it was."""
+"""Stores a transaction's number. Waits while an earlier attempt commits; returns no row if that one succeeded."""
 
 _NO_CLOCK: Final = (0.0, 0.0)
 _EXACT_SECONDS: Final = 0.5
-"""An answer that took longer does not tell the time."""
+"""The clock in an answer that took longer is too inexact to use."""
 
 _PREPARE_LOCK: Final = 0x6D637063
 _SETTINGS: Final = (
-    # Whoever is stopped within a transaction must not hold the locks of runs for long.
+    # A portal that is stopped within a transaction must not hold the locks of runs for long.
     "SET idle_in_transaction_session_timeout = '5s'; SET statement_timeout = '10s'; "
     "SET default_transaction_isolation = 'read committed'; "
-    # A crash of the database must not forget that a call was about to be sent.
+    # A crash of the database must not lose the intent of a call that was sent.
     "SELECT set_config('synchronous_commit', 'on', false) "
     "WHERE current_setting('synchronous_commit') IN ('off', 'local')"
 )
@@ -67,18 +67,18 @@ _TYPES: Final = (
 
 
 class PassingError(DatabaseError):
-    """The transaction was ended for a reason that passes: no connection, or a deadlock."""
+    """The transaction failed for a transient reason: a lost connection, or a deadlock."""
 
 
 class PostgresDatabase:
-    """One connection, opened again when it is lost. Raises DatabaseError: there is none."""
+    """One connection, reopened when it is lost. Raises DatabaseError: it cannot be opened."""
 
     keeps_runs = False
 
     def __init__(self, url: str) -> None:
         self._psycopg = _driver()
         self._url = url
-        # The hosts and the name of the database, without user and password.
+        # For messages: the hosts and the name of the database, without user and password.
         self.name = re.sub(r"^postgres(ql)?://", "", url).partition("?")[0].rpartition("@")[2]
         self._sql: psycopg.Connection[Any] | None = None
         self._id = secrets.token_hex(8)
@@ -100,7 +100,7 @@ class PostgresDatabase:
 
     @contextmanager
     def transaction(self, *, is_lasting: bool = False) -> Iterator[None]:
-        # Always lasting: a portal outlives its database, and must not believe what that forgot.
+        # Always lasting: a portal outlives a crash of its database, and would rely on rows that are lost.
         with self._transaction(""):
             yield
 
@@ -115,7 +115,7 @@ class PostgresDatabase:
                         done = []
                         done.append(work())
                 if not done:
-                    raise DatabaseError(self._told("its mark of this transaction was altered"))
+                    raise DatabaseError(self._unusable("its mark of this transaction was altered"))
                 return done[0]
             except PassingError as error:
                 if time.monotonic() > until or self._closed.wait(_PAUSE_SECONDS):
@@ -125,7 +125,7 @@ class PostgresDatabase:
 
     @contextmanager
     def _transaction(self, mark: str) -> Iterator[bool]:
-        """Yields whether no earlier transaction has left this mark."""
+        """Yield whether the work has to be done: no earlier attempt has stored this mark."""
         connection, before = self._connection(), time.monotonic()
         try:
             with self._explaining():
@@ -177,16 +177,16 @@ class PostgresDatabase:
             return self._rows(query, values)
 
     def now(self) -> float:
-        """By the clock of the database, however this machine's clock is set."""
+        """Seconds since 1970 by the clock of the database, which does not depend on this machine's clock."""
         at, theirs = self._clock
         return theirs + time.monotonic() - at
 
     def seen(self) -> float:
-        """When a sign of life counts as given."""
+        """The time of a heartbeat that is sent now."""
         return self.now()
 
     def gone(self) -> list[str]:
-        """None: what tells who has ended is its last sign of life. This only limits how many there are."""
+        """Portals whose last heartbeat is a day old. LEASE_SECONDS decides who has ended; this only deletes rows."""
         oldest = self.now() - _FORGOTTEN_SECONDS
         return [each for (each,) in self.rows("SELECT id FROM replicas WHERE seen < ?", oldest)]
 
@@ -202,9 +202,9 @@ class PostgresDatabase:
     def _connection(self) -> "psycopg.Connection[Any]":
         if self._sql is None:
             if self._is_within:
-                raise PassingError(self._told("the connection was lost"))
+                raise PassingError(self._unusable("the connection was lost"))
             if time.monotonic() < self._silent_until:
-                raise PassingError(self._told("it does not answer"))
+                raise PassingError(self._unusable("it does not answer"))
             self._connect()
             assert self._sql is not None
         return self._sql
@@ -216,9 +216,9 @@ class PostgresDatabase:
                 self._url,
                 autocommit=True,
                 application_name="mcp-code-portal",
-                client_encoding="utf8",  # texts of a database in SQL_ASCII would be bytes
+                client_encoding="utf8",  # in SQL_ASCII, the driver would return bytes for texts
                 connect_timeout=_CONNECT_SECONDS,
-                # A network that swallows everything is noticed within about ten seconds.
+                # Notices within about ten seconds that a network drops all packets.
                 keepalives_idle=5,
                 keepalives_interval=2,
                 keepalives_count=3,
@@ -233,13 +233,13 @@ class PostgresDatabase:
             self._sql, self._silent_until = connection, 0.0
 
     def _set_clock(self, before: float, theirs: float) -> None:
-        """Each transaction does, because clocks drift, are set, and stand still while a machine is suspended."""
+        """Adjust the store's clock. Each transaction does: clocks drift, are set, and stop in a suspended machine."""
         now = time.monotonic()
         if self._clock == _NO_CLOCK or now - before < _EXACT_SECONDS:
             self._clock = (before + now) / 2, theirs
 
     def _check_url(self) -> None:
-        """Raises StoreError: what libpq says about a malformed URL may contain parts of its password."""
+        """Raises StoreError without libpq's text: on a malformed URL, that may quote parts of the password."""
         found = re.match(r"postgres(?:ql)?://([^/?#@]*@)?[^?@#\s]*(\?[^@#\s]*)?$", self._url)
         try:
             self._psycopg.conninfo.conninfo_to_dict(self._url)
@@ -253,26 +253,26 @@ class PostgresDatabase:
 
     @contextmanager
     def _explaining(self) -> Iterator[None]:
-        """Raise errors of the driver in the operator's words. Without a connection the next statement opens one."""
+        """Raise the driver's errors in the operator's words. The next statement reopens a lost connection."""
         errors = self._psycopg.errors
         try:
             yield
         except (errors.DeadlockDetected, errors.SerializationFailure, errors.LockNotAvailable) as error:
-            raise PassingError(self._told(_reason(error))) from None
+            raise PassingError(self._unusable(_reason(error))) from None
         except (
             self._psycopg.OperationalError,
             self._psycopg.InterfaceError,
             errors.IdleInTransactionSessionTimeout,
-            errors.ReadOnlySqlTransaction,  # a standby, or a server that has become one
+            errors.ReadOnlySqlTransaction,  # a standby, or a former primary
         ) as error:
             if self._sql is not None:
                 self._sql.close()
                 self._sql = None
-            raise PassingError(self._told(_reason(error))) from None
+            raise PassingError(self._unusable(_reason(error))) from None
         except self._psycopg.Error as error:
-            raise DatabaseError(self._told(_reason(error)), spoils_all=False) from None
+            raise DatabaseError(self._unusable(_reason(error)), spoils_all=False) from None
 
-    def _told(self, reason: str) -> str:
+    def _unusable(self, reason: str) -> str:
         return (
             f"the store of runs in Postgres {self.name} cannot be used: {reason}. "
             "Is it running, and may this user write there? The address is that of runs.store"
@@ -280,7 +280,7 @@ class PostgresDatabase:
 
 
 def _own_address(descriptor: int) -> str:
-    """The address of this machine at one end of a connection; that of the loopback interface for a Unix socket."""
+    """This machine's address on a connection; the loopback address for a Unix socket."""
     with socket.socket(fileno=os.dup(descriptor)) as connection:
         own = connection.getsockname()
     return str(own[0]) if isinstance(own, tuple) else "127.0.0.1"
@@ -292,13 +292,13 @@ def _own(statement: str) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """The first line of what the driver or the database says. It names hosts and users, but no password."""
+    """The first line of the driver's or the database's message. It may name hosts and users, but no password."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")[:300]
 
 
 @cache
 def _connection_class(driver: Any) -> Any:
-    """Connections that do not wait for ever, such as for a proxy that is up while the database is not."""
+    """A connection class whose waits end, as when a proxy is up but the database behind it is down."""
 
     class Connection(driver.Connection):  # type: ignore[misc]  # the driver is an extra
         def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:

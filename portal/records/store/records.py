@@ -13,20 +13,19 @@ from cryptography.fernet import Fernet, InvalidToken
 from portal.base.errors import PortalError
 
 RunState: TypeAlias = Literal["running", "waiting", "ok", "error", "refused", "cancelled", "expired", "stuck"]
-"""The state of a run, and the status of its answer. running: a portal runs it, or will go on with it; waiting: for a
-person, a time or an event, without a worker; ok: the script finished; error: it started and failed; refused: it did not
-run; cancelled: by a person or its client; expired: older than `max_age_days`; stuck: its replay differs from its
-journal.
+"""The state of a run, and the status of its answer. running: a portal runs it, or will resume it; waiting: suspended,
+for a person, a time or an event; ok: the script finished; error: it started and failed; refused: it did not run;
+cancelled: by a person or its client; expired: older than `max_age_days`; stuck: its replay differs from its journal.
 """
 
 MAX_OPEN_RUNS: Final = 10_000
-"""Runs of one owner that go on or wait. One more is refused."""
+"""Open runs of one owner. One more is refused."""
 
 OPEN: Final = ("running", "waiting")
-"""The states of runs that go on."""
+"""The states of open runs, which have not ended."""
 
 CallKind: TypeAlias = Literal["call", "ask", "approve", "sleep", "event"]
-"""What a call waits for: ask, a person, by a rule of the manifest; approve: a person, as the script wants it; call: for
+"""What a call waits for. ask: a person, by a rule of the manifest; approve: a person, at the script's request; call:
 nothing.
 """
 
@@ -34,18 +33,18 @@ ASKING: Final = ("ask", "approve")
 """The kinds of calls that wait for a person."""
 
 CallRowState: TypeAlias = Literal["intended", "waiting", "approved", "denied", "delivered", "due", "done"]
-"""intended: it may have been sent; waiting: undecided; approved and denied: by a person; delivered: its event came;
-due: its time came; done: it has an outcome."""
+"""intended: it may have been sent; waiting: undecided; approved and denied: by a person; delivered: its event arrived;
+due: its time has come; done: it has an outcome."""
 
 
 def short_id(full: str) -> str:
-    """The first 8 digits of an id. That of a session which only one replica has keeps the replica's name."""
+    """The first 8 digits of an id. A session id that names the replica which holds it keeps that name."""
     home, dot, own = full.rpartition(".")
     return home + dot + own.rpartition("_")[2][:8]
 
 
 def ambiguous(what: str, written: str, ids: Iterable[str]) -> tuple[str, str, str]:
-    """The code, message and hint of the error that several ids begin so: how much of them tells them apart."""
+    """The code, message and hint for an ambiguous prefix of an id. The message lists how much distinguishes the ids."""
     digits = sorted(each.rpartition("_")[2] for each in ids)
     enough = next(n for n in count(1) if len({each[:n] for each in digits}) == len(digits))
     listed = ", ".join(each[:enough] for each in digits)
@@ -57,9 +56,9 @@ class StoreError(PortalError):
 
 
 class DatabaseError(StoreError):
-    """A statement failed. With `spoils_all` nothing else of its transaction is written either.
+    """A statement failed. With `spoils_all`, the rest of its transaction is not written either.
 
-    `is_in_doubt`: the connection was lost while it was committed, and nobody can tell whether it was.
+    `is_in_doubt`: the connection was lost during the commit, and it is unknown whether that succeeded.
     """
 
     def __init__(self, message: str, *, spoils_all: bool = True, is_in_doubt: bool = False) -> None:
@@ -69,7 +68,7 @@ class DatabaseError(StoreError):
 
 
 class DamagedRowError(StoreError):
-    """A row was written with another key, or is damaged."""
+    """A row is damaged, or was written with another key."""
 
 
 class OwnLimitError(StoreError):
@@ -87,14 +86,14 @@ class TooManyRunsError(OwnLimitError):
 
 
 class QuotaError(OwnLimitError):
-    """The owner keeps more than `runs.quota_mib`."""
+    """The owner would exceed `runs.quota_mib`."""
 
     code = "quota_exceeded"
     hint = "Nothing was kept. What has ended is deleted after runs.keep_days. Ask the operator for more."
 
 
 class FencedError(Exception):
-    """Somebody else has taken the run over, or ended it. Nothing was written."""
+    """Another portal has taken the run over, or it was ended. Nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,21 +114,21 @@ class RunRow:
     component: str = ""
     profile: str | None = None
     holder: str = ""
-    """The portal that runs it, or ran it last."""
+    """The id of the portal that runs it, or ran it last."""
 
     @property
     def told(self) -> RunState:
-        """The state for people. One that is due at once goes on in a moment."""
+        """The state for people. A waiting run that is due at once counts as running: it resumes in a moment."""
         return "running" if self.state == "waiting" and self.wake_at == 0 else self.state
 
 
 @dataclass(frozen=True, slots=True)
 class CallRow:
-    """A call of which the store has to know: one that may not be repeated, or one that waits.
+    """A call that the store has to know: one that may not be repeated, or one that waits.
 
     `digest` is the sha256 of the tool's definition that a person approves, `arguments_sha256` that of the arguments.
-    `shown` is JSON for the person who decides, `decision` what was decided. `outcome` is JSON, once the call has one.
-    `name` is that of the event.
+    `shown` is JSON for the person who decides, `decision` is the decision as JSON, `outcome` the outcome as JSON, once
+    there is one. `name` is the name of the event.
     """
 
     run: str
@@ -154,7 +153,7 @@ class CallRow:
 
 @dataclass(frozen=True, slots=True)
 class LogRow:
-    """One thing that happened to a run, for those who watch it. `n` grows over all runs of the store."""
+    """One event in the life of a run, for those who watch it. `n` grows over all runs of the store."""
 
     n: int
     run: str
@@ -166,7 +165,7 @@ class LogRow:
 
 @dataclass(frozen=True, slots=True)
 class StoredRun:
-    """Everything that is needed to go on with a run. `chunks` are the pieces of its journal, in order."""
+    """Everything that is needed to resume a run. `chunks` are the parts of its journal, in order."""
 
     row: RunRow
     head: bytes
@@ -176,15 +175,15 @@ class StoredRun:
 
 
 class Sealed(bytes):
-    """What was closed already."""
+    """Bytes that are already closed by a Seal."""
 
 
 MAX_UNPACKED_BYTES: Final = 500
-"""Shorter contents are not compressed: that takes longer than writing them."""
+"""Shorter contents are not compressed: compressing takes longer than writing them."""
 
 
 def fernet_of(key: str, purpose: str) -> Fernet:
-    """Encrypts with what `runs.key` is for this purpose: what was encrypted for another one cannot be opened."""
+    """A Fernet with a key derived from `runs.key` for one purpose. It cannot open what another purpose encrypted."""
     digest = hashlib.sha256(f"mcp-code-portal {purpose}\n{key}".encode()).digest()
     return Fernet(base64.urlsafe_b64encode(digest))
 

@@ -1,7 +1,7 @@
 """The tables of runs, in SQLite or in Postgres.
 
-Rule 1: each write of a portal about a run names the epoch under which it holds the run. Who takes the run over, or ends
-it, increases the epoch, so the former holder's writes change nothing (`FencedError`).
+Rule 1: each write of a portal about a run carries the epoch under which it holds the run. Taking the run over, or
+ending it, increments the epoch, so the former holder's writes change nothing (`FencedError`).
 Rule 2: the first decision about a call wins.
 """
 
@@ -34,7 +34,7 @@ _CALL_COLUMNS: Final = ", ".join(_CALL_FIELDS)
 _LEFT: Final = "NOT EXISTS (SELECT 1 FROM replicas WHERE replicas.id = runs.holder AND seen > ?)"
 _ADD_CALL: Final = (
     f"INSERT INTO calls ({_CALL_COLUMNS}) VALUES ({', '.join('?' * len(_CALL_FIELDS))}) "
-    # An approved call is about to be sent: its row exists.
+    # The row exists if a person approved the call, which is now about to be sent.
     "ON CONFLICT (run, seq) DO UPDATE SET state = excluded.state"
 )
 _OPEN: Final = "state IN ('running', 'waiting')"
@@ -42,12 +42,12 @@ _QUESTIONS: Final = "SELECT 1 FROM calls WHERE calls.run = runs.id AND calls.kin
 _ASKED: Final = f"EXISTS ({_QUESTIONS})"
 _ASKING: Final = f"EXISTS ({_QUESTIONS} AND calls.state = 'waiting')"
 _OPEN_RUN: Final = f"runs.{_OPEN}"
-"""The same beside another table's `state`. Ask it of one run: `run IN (SELECT ...)` would read all open ones."""
+"""_OPEN, where another table has a `state` too. Use it for one run: `run IN (SELECT ...)` would read all open ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A webhook that has to be sent. `hook` is a number of its URL; `attempt` counts from 0. Ids sort by time."""
+    """A webhook message to be sent. `hook` is a number for its URL; `attempt` counts from 0. Ids sort by time."""
 
     id: str
     run: str
@@ -66,7 +66,7 @@ class RunTables(Tables):
     # Runs
 
     def create(self, row: RunRow, head: bytes, caller: str = "") -> None:
-        """Add a run, with its epoch, of the caller with this name. Raises OwnLimitError."""
+        """Add a run of the caller with this name. Raises OwnLimitError."""
         self._refuse_over_quota(row.owner)
         if self._value(f"SELECT count(*) FROM runs WHERE owner = ? AND {_OPEN}", row.owner) >= MAX_OPEN_RUNS:
             raise TooManyRunsError(f"this caller has {MAX_OPEN_RUNS:,} open runs, which is the limit")
@@ -76,14 +76,14 @@ class RunTables(Tables):
             "title": self._seal.close(row.title.encode("utf-8", "replace")),
             "head": self._counted(row.owner, head),
         }
-        # It is there already if its transaction was committed and nobody heard.
+        # The row exists if an earlier commit succeeded but its acknowledgement was lost.
         self._insert("runs", {**values, "holder": self.holder}, "DO NOTHING")
         if "/" in row.owner and self.caller(row.owner) != caller:
             self.put("caller", row.owner, "", caller.encode("utf-8", "replace"))
         self.note(row.id, "began")
 
     def caller(self, owner: str) -> str:
-        """The name of whoever owns runs, as it was last; "" if it is not known."""
+        """The latest name of an owner of runs; "" if it is unknown."""
         return (self.get("caller", owner, "") or b"").decode() if "/" in owner else owner
 
     def advance(
@@ -100,10 +100,10 @@ class RunTables(Tables):
     ) -> None:
         """Append to the journal of a run. `calls` are new ones; `outcomes` are those of calls, as JSON by `seq`.
 
-        `n` is the number of the chunk, from 1. If it is there, its transaction was committed and nobody heard: then the
-        new one has all that it had.
+        `n` is the number of the chunk, from 1. It exists if an earlier commit succeeded but its acknowledgement was
+        lost. The new chunk then contains everything of the old one, so it replaces it.
 
-        Raises FencedError: the caller does not hold the run any more.
+        Raises FencedError: the caller no longer holds the run.
         """
         owner = self._hold(run, epoch)
         if head is not None:
@@ -133,9 +133,9 @@ class RunTables(Tables):
         self._log(run, [*begun, *(("done", seq, "") for seq, _ in outcomes)])
 
     def park(self, run: str, epoch: int, waiting: Collection[int]) -> None:
-        """Let the run wait until the first of its `waiting` calls is decided or due: at once, if one is.
+        """Suspend the run until the first of its `waiting` calls is decided or due. If one is, it is due at once.
 
-        What else it waited for, the script gave up. Raises FencedError: the caller does not hold the run any more.
+        The script gave up all other calls that still wait. Raises FencedError: the caller no longer holds the run.
         """
         self._hold(run, epoch)
         marks = ", ".join(map(str, waiting))
@@ -152,14 +152,14 @@ class RunTables(Tables):
         self.note(run, "waiting")
 
     def postpone_run(self, run: str, epoch: int, wake_at: float) -> None:
-        """Let a run that could not be taken up wait until a time. Raises FencedError."""
+        """Let a run that could not be resumed wait until a time. Raises FencedError."""
         self._hold(run, epoch)
         self._execute("UPDATE runs SET state = 'waiting', wake_at = ? WHERE id = ?", (wake_at, run))
 
     def claim(self, run: str) -> StoredRun:
-        """Take a run over to go on with it: increases its epoch. The run is due, or its holder is gone.
+        """Take over a run that is due, or whose holder is gone, in order to resume it. Increments its epoch.
 
-        Raises FencedError: it has ended, is not due, or another portal is faster.
+        Raises FencedError: it has ended, is not due, or another portal was faster.
         """
         now = self.now()
         changed = self._execute(
@@ -178,9 +178,9 @@ class RunTables(Tables):
         return found
 
     def finish(self, run: str, state: RunState, answer: bytes | None, epoch: int | None = None) -> bool:
-        """End a run. Without an epoch anybody may: then the holder is fenced. Returns whether it was open.
+        """End a run. Returns whether it was open. Without an epoch, the caller need not hold it: the holder is fenced.
 
-        Raises FencedError: with an epoch, if the caller does not hold the run any more.
+        Raises FencedError: with an epoch, if the caller no longer holds the run.
         """
         if epoch is not None:
             self._hold(run, epoch)
@@ -196,7 +196,7 @@ class RunTables(Tables):
         return bool(changed)
 
     def row(self, run: str) -> RunRow | None:
-        # Postgres knows no NUL, and UTF-8 no lone surrogates.
+        # Postgres rejects NUL, and UTF-8 cannot encode lone surrogates.
         found = run.isprintable() and self._rows(f"SELECT {_RUN_COLUMNS} FROM runs WHERE id = ?", run)
         return self._run(found[0]) if found else None
 
@@ -221,11 +221,11 @@ class RunTables(Tables):
         is_asking: bool = False,
         written: str | None = None,
     ) -> list[RunRow]:
-        """The newest runs, of one owner or of all; with `is_open` only those that go on, with `is_asking` only those
-        that wait for a person, with `written` only those whose ids begin so. With a `tenant`, which may be "", also
-        those of all its owners that go on and asked a person.
+        """The newest runs of one owner, or of all. `is_open` selects open runs, `is_asking` those that wait for a
+        person, `written` those whose ids begin with it. A `tenant`, which may be "", adds the open runs of all its
+        owners that have asked a person.
         """
-        # `|| ''` keeps SQLite from the index of owners: it would read all that one of them has.
+        # `|| ''` keeps SQLite from using the index of owners, which would read all runs of one owner.
         whose = "owner" if written is None else "owner || ''"
         where = ["true" if owner is None else f"{whose} = ?"]
         values: list[Any] = [] if owner is None else [owner]
@@ -243,15 +243,15 @@ class RunTables(Tables):
         return [self._run(each) for each in self._rows(f"SELECT {_RUN_COLUMNS} {listed}", *values, limit)]
 
     def epochs(self, runs: Sequence[str]) -> dict[str, int]:
-        """The epochs of those of these runs that are open and exist."""
+        """The epochs of the open ones among these runs."""
         marks = ", ".join("?" * len(runs))
         return dict(self._rows(f"SELECT id, epoch FROM runs WHERE id IN ({marks}) AND {_OPEN}", *runs))
 
     def due(
         self, now: float, profiles: Sequence[str | None], limit: int, *, only_own: bool = False
     ) -> dict[str, str]:
-        """The waiting runs of these profiles whose time has come, with their owners: the one of each owner that is due
-        longest, then the second one of each, and so on. With `only_own` those that this portal had last.
+        """The due runs of these profiles, with their owners, in rounds: first the longest due run of each owner, then
+        the second of each, and so on. With `only_own`, only those that this portal held last.
         """
         whose, values = "true", list[Any]()
         if only_own:
@@ -266,29 +266,29 @@ class RunTables(Tables):
         return dict(self._rows(query, now, *values, *_names(profiles), limit))
 
     def next_due(self, now: float) -> float:
-        """When the next waiting run is due that is not due now, or an open run expires."""
+        """The time at which the next run becomes due after `now`, or an open run expires."""
         query = "SELECT min(wake_at) FROM runs WHERE state = 'waiting' AND wake_at > ?"
         expires = self._value(f"SELECT min(expires) FROM runs WHERE {_OPEN}")
         return min(self._value(query, now) or math.inf, expires or math.inf)
 
     def open_counts(self) -> dict[str, int]:
-        """How many runs are in each state that is no end."""
+        """The number of open runs by state."""
         return dict(self._rows(f"SELECT state, count(*) FROM runs WHERE {_OPEN} GROUP BY state"))
 
     def components(self) -> set[str]:
-        """The guest components in which open runs began."""
+        """The guest components that open runs began in."""
         return {
             component for (component,) in self._rows(f"SELECT DISTINCT component FROM runs WHERE {_OPEN}")
         }
 
     def left(self, profiles: Sequence[str | None]) -> dict[str, str]:
-        """The runs of these profiles that another portal was running, which is gone, with their owners."""
+        """The runs of these profiles, with their owners, that were running in a portal which is gone."""
         query = f"WHERE state = 'running' AND holder != ? AND {_LEFT} AND {_of(profiles)} ORDER BY began"
         values = self.holder, self.now() - LEASE_SECONDS, *_names(profiles)
         return dict(self._rows(f"SELECT id, owner FROM runs {query}", *values))
 
     def sweep(self, now: float, keep_seconds: float) -> list[str]:
-        """End the runs that are too old, and delete what is kept no longer. Returns the ended ones."""
+        """End the runs that are too old, and delete what has expired. Returns the runs that were ended."""
         expired = [run for (run,) in self._rows(f"SELECT id FROM runs WHERE {_OPEN} AND expires <= ?", now)]
         for run in expired:
             self.finish(run, "expired", None)
@@ -305,7 +305,7 @@ class RunTables(Tables):
     # Calls, decisions and events
 
     def calls(self, run: str, which: str = "true") -> tuple[CallRow, ...]:
-        """The calls of a run, or those of which `which` is true, in SQL."""
+        """The calls of a run, or those that match `which`, a condition in SQL."""
         found = self._rows(f"SELECT {_CALL_COLUMNS} FROM calls WHERE run = ? AND {which} ORDER BY seq", run)
         return tuple(map(self._call, found))
 
@@ -331,13 +331,13 @@ class RunTables(Tables):
         return bool(changed)
 
     def expire_call(self, run: str, seq: int) -> None:
-        """The time of a waiting call has come, unless it was decided before."""
+        """Mark a call as due, if it still waits."""
         self._execute(
             "UPDATE calls SET state = 'due' WHERE run = ? AND seq = ? AND state = 'waiting'", (run, seq)
         )
 
     def hook(self, run: str, name: str) -> str:
-        """The token of the URL that delivers an event to a run. It cannot be guessed, and is created once."""
+        """The token of the URL that delivers an event to a run. It is unguessable, and created once."""
         known = self._rows("SELECT token FROM hooks WHERE run = ? AND name = ?", run, name)
         if known:
             return self._seal.open(known[0][0]).decode()
@@ -388,7 +388,7 @@ class RunTables(Tables):
             self.on_note(self, run, kind)
 
     def log_after(self, n: int, run: str | None = None, limit: int = 500) -> list[LogRow]:
-        """What happened after entry `n`, to one run or to all; oldest first."""
+        """The log entries after `n`, of one run or of all, oldest first."""
         clause, values = ("AND run = ?", [run]) if run is not None else ("", [])
         query = f"SELECT n, run, at, kind, data FROM log WHERE n > ? {clause} ORDER BY n LIMIT ?"
         rows = []
@@ -405,7 +405,7 @@ class RunTables(Tables):
         self._insert("deliveries", {**values, "body": self._seal.close(delivery.body)})
 
     def deliveries(self, hook: int, limit: int) -> list[Delivery]:
-        """What is to be sent to a URL, in order of `next_at`: of each run only the oldest."""
+        """The messages to send to a URL, by `next_at`; only the oldest of each run, so that they arrive in order."""
         query = (
             "SELECT id, run, hook, body, attempt, next_at FROM deliveries AS d WHERE hook = ? AND NOT EXISTS "
             "(SELECT 1 FROM deliveries WHERE run = d.run AND hook = d.hook AND id < d.id) ORDER BY next_at LIMIT ?"
@@ -414,7 +414,7 @@ class RunTables(Tables):
         return [replace(each, body=self._seal.open(each.body)) for each in found]
 
     def take_delivery(self, delivery: Delivery, until: float) -> bool:
-        """Keep others from sending a message for a while. Returns whether nobody else was faster."""
+        """Keep other portals from sending a message until a time. Returns whether none of them was faster."""
         taken = "UPDATE deliveries SET next_at = ? WHERE id = ? AND next_at = ?"
         return self._execute(taken, (until, delivery.id, delivery.next_at)) > 0
 
@@ -429,12 +429,12 @@ class RunTables(Tables):
     # Portals that share the tables
 
     def renew(self, run: str, epoch: int, url: str) -> None:
-        """Say so, and that it still has a run. Raises FencedError: another one took the run meanwhile."""
+        """Renew this portal's heartbeat and its lease on a run. Raises FencedError: another portal took the run."""
         self._hold(run, epoch)
         self.beat(url)
 
     def put_component(self, sha256: str, content: bytes) -> None:
-        """Keep a guest component for other portals, if none has done so."""
+        """Keep a guest component for other portals, unless it is already there."""
         if not self.use_component(sha256):
             self.put("component", "", sha256, content)
 
@@ -442,7 +442,7 @@ class RunTables(Tables):
         return self.get("component", "", sha256)
 
     def use_component(self, sha256: str) -> bool:
-        """Say that a portal uses it. Deletes those that nobody used for a day. Returns whether it is there."""
+        """Record that a component is in use. Deletes those that were unused for a day. Returns whether it is there."""
         now, needed = self.now(), {*self.components(), sha256}
         query = "SELECT name FROM key_values WHERE kind = 'component' AND changed < ?"
         for (name,) in self._rows(query, now - DAY_SECONDS):
@@ -454,7 +454,7 @@ class RunTables(Tables):
     # SQL
 
     def _log(self, run: str, noted: Sequence[tuple[str, int, str]]) -> None:
-        """Log what happened, each with its call's number and function."""
+        """Log what happened: the kind of each event, with the number and function of its call."""
         now = self.now()
         self.database.execute_many(
             "INSERT INTO log (run, at, kind, data) VALUES (?, ?, ?, ?)",
@@ -465,7 +465,7 @@ class RunTables(Tables):
         )
 
     def _hold(self, run: str, epoch: int) -> str:
-        """Make sure that the run is held under this epoch. Returns its owner. Raises FencedError."""
+        """Check that the run is held under this epoch. Returns its owner. Raises FencedError."""
         held = f"UPDATE runs SET updated = ? WHERE id = ? AND epoch = ? AND {_OPEN} RETURNING owner"
         found = self._rows(held, self.now(), run, epoch)
         if not found:
@@ -473,7 +473,7 @@ class RunTables(Tables):
         return str(found[0][0])
 
     def _lock(self, run: str) -> None:
-        """Let other transactions about this run wait until this one is committed."""
+        """Make other transactions about this run wait until this one is committed."""
         self._execute("UPDATE runs SET epoch = epoch WHERE id = ?", (run,))
 
     def _wake(self, run: str) -> None:

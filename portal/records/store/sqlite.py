@@ -16,25 +16,25 @@ from portal.records.store.records import DatabaseError
 Result = TypeVar("Result")
 
 BUSY_SECONDS: Final = 5.0
-"""How long a write waits for other processes."""
+"""How long a write waits for the lock of other processes."""
 
 
 def portals_folder(path: Path) -> Path:
-    """Where each portal with this file has a file of its own, named by its id, whose lock it holds while it lives."""
+    """The folder where each portal of this store has a file, named by its id, and holds its lock while it lives."""
     return path.with_name(f"{path.name}.portals")
 
 
 class SqliteDatabase:
-    """A file. It is created if it is missing. Raises DatabaseError: it cannot be opened, or is damaged.
+    """A SQLite file, created if it is missing. Raises DatabaseError: it cannot be opened, or is damaged.
 
     One connection, not for several threads at once. Each change has to be within `transaction()`. `PostgresDatabase`
     has the same methods, and takes the same statements: `?` marks a value.
     """
 
     keeps_runs = True
-    """Whether a run that waits stays with its portal while that lives, beside the upstreams and the client there."""
+    """Whether a waiting run stays with its portal while that is alive, near its upstreams and its client."""
     address = "127.0.0.1"
-    """The address of this machine from which it is used."""
+    """The address of this machine, as the database sees it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -42,9 +42,9 @@ class SqliteDatabase:
         """For messages: the path, or the host and the name of the database."""
         self._is_lasting: bool | None = None
         with self._explaining():
-            # Created here, because SQLite would do it with the umask. An existing file must not be opened: closing it
-            # would drop the locks of this process's other connections, and a process that closes the file then would
-            # delete their -wal. Source: sqlite.org/howtocorrupt.html, 2.2.
+            # Created here, because SQLite would apply the umask. An existing file must not be opened: closing it would
+            # drop the locks of this process's other connections, and a process that closes the file then would delete
+            # their -wal. Source: sqlite.org/howtocorrupt.html, 2.2.
             with suppress(FileExistsError):
                 os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             self._sql = sqlite3.connect(
@@ -53,7 +53,7 @@ class SqliteDatabase:
             self._sql.execute("PRAGMA journal_mode = WAL")
 
     def prepare(self, schema: str) -> None:
-        """Create what is missing of the tables and indexes. Within a transaction."""
+        """Create missing tables and indexes. Within a transaction."""
         for statement in filter(str.strip, schema.split(";")):
             self.execute(statement)
 
@@ -73,13 +73,13 @@ class SqliteDatabase:
             raise
 
     def commit(self, work: Callable[[], Result], *, is_lasting: bool) -> Result:
-        """Do `work` in a transaction, from its start again if the database ended it for a reason that passes."""
+        """Do `work` in a transaction. If that fails for a transient reason, `work` is done again from its start."""
         with self.transaction(is_lasting=is_lasting):
             return work()
 
     @contextmanager
     def part(self) -> Iterator[None]:
-        """A part of a transaction, which is undone alone if it raises."""
+        """A savepoint: if the part raises, it alone is undone."""
         self.execute("SAVEPOINT part")
         try:
             yield
@@ -103,15 +103,15 @@ class SqliteDatabase:
             return self._sql.execute(query, values).fetchall()
 
     def now(self) -> float:
-        """Seconds since 1970, by the clock that all who use the database share."""
+        """Seconds since 1970, by the clock that all users of the database share."""
         return time.time()
 
     def seen(self) -> float:
-        """When a sign of life counts as given. One is enough here: a lock tells who has ended."""
+        """The time of a heartbeat that is sent now. One is enough here, because a lock shows who is alive."""
         return math.inf
 
     def gone(self) -> list[str]:
-        """The portals that have ended, and did not say so."""
+        """The portals that ended without `leave`, as after a kill."""
         return [each for (each,) in self.rows("SELECT id FROM replicas") if not self._is_alive(each)]
 
     def _is_alive(self, portal: str) -> bool:

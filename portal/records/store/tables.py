@@ -1,4 +1,4 @@
-"""The tables in SQLite or in Postgres, and what they hold besides runs: portals, results, logins, audit."""
+"""The tables in SQLite or Postgres, and their contents besides runs: portals, kept results, logins, the audit log."""
 
 import json
 import math
@@ -15,12 +15,12 @@ from portal.records.store.sqlite import SqliteDatabase
 FORMAT: Final = 4
 
 UNSOURCED: Final = ("workspace", "", "")
-"""The key of what says that scripts ran here when no portal noted the sources of files."""
+"""The key of the mark that scripts ran here before portals recorded the sources of files."""
 
 DAY_SECONDS: Final = 86_400.0
 
 LEASE_SECONDS: Final = 10.0
-"""A replica that was not seen for so long has lost its runs to the others."""
+"""How long the lease of a replica's runs lasts after its heartbeat. Then others take the runs over."""
 
 _META: Final = "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID"
 _SCHEMA: Final = """
@@ -64,9 +64,9 @@ CREATE TABLE IF NOT EXISTS audit (seq INTEGER PRIMARY KEY, line TEXT NOT NULL);
 
 
 def id_range(kind: str, written: str, owner: str | None) -> tuple[str, str] | None:
-    """Between which two texts an owner's ids are that begin as it is written; None if that is too short, or no id."""
+    """The smallest and largest id of an owner with this prefix; None if that is too short, or not part of an id."""
     digits = written.removeprefix(f"{kind}_")
-    # Where nobody can tell callers apart, ids are secrets: trying out four digits would find them all.
+    # Where callers cannot be told apart, ids are secrets: trying all prefixes of four digits would find them all.
     least = 32 if owner == WITHOUT_TOKEN else 4
     is_id = re.fullmatch(f"[0-9a-f]{{{least},32}}", digits)
     return (f"{kind}_{digits}", f"{kind}_{digits}g") if is_id else None
@@ -75,7 +75,7 @@ def id_range(kind: str, written: str, owner: str | None) -> tuple[str, str] | No
 class Tables:
     """One connection to the tables. Methods that write have to be called within `transaction()`.
 
-    Not for several threads at once.
+    Not safe for concurrent use by several threads.
     """
 
     def __init__(
@@ -87,8 +87,8 @@ class Tables:
     ) -> None:
         """Create the tables if they are missing. `holder` is the portal that runs what it creates and claims.
 
-        Each owner may keep `quota_bytes`, as counted here since `count_kept`: what is written meanwhile is added, also
-        if it is undone, and what others write is not.
+        Each owner may keep `quota_bytes`. The count starts with `count_kept`. It then adds what this portal writes,
+        even if that is rolled back, but not what others write.
         Raises StoreError: they are damaged, of another version, or need another key.
         """
         self.database = database
@@ -96,11 +96,11 @@ class Tables:
         self.now = database.now
         self.holder = holder
         self.key = key
-        """What `seal` encrypts with."""
+        """The key that `seal` encrypts with."""
         self.seal = self._seal = Seal(key)
         self._quota_bytes = quota_bytes
         self._kept: Counter[str] = Counter()
-        """Bytes by owner."""
+        """Bytes that each owner keeps."""
         self._rows = database.rows
         self._execute = database.execute
         with database.transaction(is_lasting=True):
@@ -112,7 +112,7 @@ class Tables:
     # Kept results
 
     def keep(self, handle: str, owner: str, value: bytes, sources: Sequence[str] | None) -> None:
-        """Keep a value, if it is not kept already. Raises QuotaError."""
+        """Keep a value, unless it is already kept. Raises QuotaError."""
         if self._rows("SELECT 1 FROM results WHERE handle = ?", handle):
             return
         self._refuse_over_quota(owner)
@@ -120,18 +120,18 @@ class Tables:
         self._insert("results", {**values, "sources": json.dumps(sources)}, "DO NOTHING")
 
     def kept(self, handle: str, owner: str) -> tuple[bytes, list[str] | None] | None:
-        """The value behind a handle, if it is the owner's, and its sources; None if nobody knows them."""
+        """The owner's value behind a handle, and its sources, None if those are unknown. None without such a value."""
         found = self._rows("SELECT value, sources FROM results WHERE handle = ? AND owner = ?", handle, owner)
         return (self._seal.open(found[0][0]), json.loads(found[0][1] or "null")) if found else None
 
     def handles(self, written: str, owner: str) -> list[str]:
-        """The handles of an owner that begin as it is written, at most two."""
+        """At most two handles of an owner with this prefix: enough to see that it is ambiguous."""
         query = "SELECT handle FROM results WHERE handle BETWEEN ? AND ? AND owner = ? LIMIT 2"
         bounds = id_range("kept", written, owner)
         return [each for (each,) in self._rows(query, *bounds, owner)] if bounds else []
 
     def count_kept(self) -> None:
-        """Count what each owner keeps: heads, journals, calls, events and answers of runs, and results."""
+        """Count the bytes that each owner keeps: heads, journals, calls, events and answers of runs, and results."""
         of_runs = "FROM runs JOIN {} ON run = runs.id"
         counted = (
             "SELECT owner, length(head) + coalesce(length(answer), 0) AS size FROM runs",
@@ -145,7 +145,7 @@ class Tables:
         self._kept = Counter({owner: int(size) for owner, size in found})
 
     def _counted(self, owner: str, content: bytes) -> bytes:
-        """The content as it is written, counted."""
+        """The content in its stored form, added to the owner's count."""
         sealed = self._seal.close(content)
         self._kept[owner] += len(sealed)
         return sealed
@@ -157,7 +157,7 @@ class Tables:
                 f"this caller keeps {kept} in the store of runs, and the limit runs.quota_mib is {most}"
             )
 
-    # What portals keep besides, such as logins and types
+    # Other things that portals keep, such as logins and observed types
 
     def put(self, kind: str, owner: str, name: str, value: bytes) -> None:
         self._put(kind, owner, name, value, "value = excluded.value, changed = excluded.changed")
@@ -168,7 +168,7 @@ class Tables:
         return self._seal.open(found[0][0]) if found else None
 
     def lock(self, kind: str, owner: str, name: str) -> None:
-        """Let other transactions about this wait until this one is committed. What was missing is empty from now on."""
+        """Make other transactions about this key wait until this one is committed. A missing value becomes empty."""
         self._put(kind, owner, name, b"", "changed = key_values.changed")
 
     def drop(self, kind: str, owner: str, name: str) -> None:
@@ -181,7 +181,7 @@ class Tables:
             (kind, owner, name, self._seal.close(value), self.now()),
         )
 
-    # The audit log, whose lines hold no arguments and results, and are not encrypted
+    # The audit log. Its lines are not encrypted, because they contain no arguments and no results.
 
     def add_audit_lines(self, lines: Sequence[tuple[int, str]]) -> None:
         """Add lines with their numbers. Raises DatabaseError: one of the numbers is taken."""
@@ -198,7 +198,7 @@ class Tables:
     # Portals that share the tables
 
     def beat(self, url: str) -> None:
-        """Say that this portal is alive, and where others reach it. Forget those that have ended."""
+        """Renew this portal's heartbeat and the URL where others reach it. Deletes the portals that have ended."""
         self._execute(
             "INSERT INTO replicas (id, seen, url) VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE "
             "SET seen = excluded.seen, url = excluded.url "
@@ -212,17 +212,17 @@ class Tables:
         )
 
     def leave(self) -> None:
-        """This portal ends: others go on with its runs at once."""
+        """Remove this portal, which is ending, so that others resume its runs at once."""
         self._execute("DELETE FROM replicas WHERE id = ?", (self.holder,))
 
     def replica_url(self, replica: str) -> str | None:
-        """Where a living portal is reached."""
+        """The URL of a portal that is alive."""
         query = "SELECT url FROM replicas WHERE id = ? AND seen > ?"
         found = self._rows(query, replica, self.now() - LEASE_SECONDS)
         return found[0][0] if found else None
 
     def has_replicas(self) -> bool:
-        """Whether another portal goes on with the runs."""
+        """Whether another portal is alive, which resumes the runs of this one."""
         found = self._rows("SELECT id FROM replicas WHERE seen > ?", self.now() - LEASE_SECONDS)
         return bool({each for (each,) in found}.difference(self.database.gone(), [self.holder]))
 
@@ -237,7 +237,7 @@ class Tables:
                 f"the store of runs {self.database.name} is of format {number}, and this portal writes format "
                 f"{FORMAT}. Use the version that wrote it, or name another one in runs.store"
             )
-        if not number and "key check" in found:  # format 1 has no number here
+        if not number and "key check" in found:  # format 1 stored no number
             self._execute("ALTER TABLE runs ADD COLUMN holder TEXT NOT NULL DEFAULT ''")
         is_older = number < FORMAT and "key check" in found
         if is_older:

@@ -1,4 +1,4 @@
-"""The store of runs for the event loop: one thread writes it, in group commits."""
+"""Access to the store of runs from the event loop: one thread writes, in group commits."""
 
 import asyncio
 import queue
@@ -34,15 +34,15 @@ class _Job:
 
 
 class RunStore:
-    """Writes in a thread, so that no commit blocks the event loop. What waits at the same time is one commit."""
+    """Writes in a thread, so that no commit blocks the event loop. All writes that wait share one commit."""
 
     def __init__(self, tables: RunTables, reader: RunTables) -> None:
         self._tables = tables
         self._reader = reader
         self.seal = tables.seal
         self.holder = tables.holder
-        """The id of this portal among them."""
-        reader.now = tables.now  # set with each sign of life
+        """The id of this portal among the portals of the store."""
+        reader.now = tables.now  # the writer's clock, which each heartbeat adjusts
         self._reading = Turns(1)
         self._last = -1
         self._changed = 0.0
@@ -52,7 +52,7 @@ class RunStore:
 
     @property
     def address(self) -> str:
-        """The address of this machine that the database sees."""
+        """The address of this machine, as the database sees it."""
         return self._tables.database.address
 
     def now(self) -> float:
@@ -60,9 +60,9 @@ class RunStore:
         return self._reader.now()
 
     async def write(self, work: Callable[[RunTables], Result], *, is_lasting: bool = False) -> Result:
-        """Do some writing in a transaction, and wait until it is committed; with `is_lasting` until it is on the disk.
+        """Do `work` in a transaction, and wait until that is committed; with `is_lasting`, until it is on disk.
 
-        A cancelled wait does not undo it. Raises what `work` raises, and StoreError: it cannot be written.
+        Cancelling the wait does not undo the work. Raises what `work` raises, and StoreError: it cannot be written.
         """
         future = asyncio.get_running_loop().create_future()
         self.submit(work, partial(resolve, future), is_lasting=is_lasting)
@@ -77,28 +77,28 @@ class RunStore:
         is_lasting: bool = False,
         is_last: bool = False,
     ) -> None:
-        """Do the same without waiting: `done` is called in the event loop with the result, or with the error.
+        """Like `write`, without waiting: `done` is called in the event loop with the result, or with the error.
 
-        With `is_last` it is the end of its transaction: a lock that all portals need is held for that long only, and
-        nobody who holds it waits for another one.
+        `is_last` work runs just before the commit, so a lock shared by all portals is held briefly, and never while
+        waiting for another lock.
         """
         self._jobs.put(_Job(work, is_lasting, is_last, done, asyncio.get_running_loop()))
 
     async def read(self, work: Callable[[RunTables], Result], owner: str = "") -> Result:
-        """Read in a thread, in turns of the owners who ask. Raises StoreError: it cannot be read."""
+        """Read in a thread; owners take turns. Raises StoreError: it cannot be read."""
         async with self._reading.turn(owner):
             return await anyio.to_thread.run_sync(work, self._reader)
 
     async def is_changed(self) -> bool:
-        """Whether anybody may have written since the last call. Raises StoreError: it cannot be read."""
+        """Whether anyone may have written since the last call. Raises StoreError: it cannot be read."""
         last, now = await self.read(RunTables.last_log), time.monotonic()
         if last != self._last:
             self._last, self._changed = last, now
-        # Postgres may commit an entry after a later one.
+        # Postgres may commit a log entry after one with a higher number.
         return now - self._changed <= _OVERTAKEN_SECONDS
 
     async def close(self) -> None:
-        """Finish what waits, and close the file. Other portals go on with the runs of this one."""
+        """Finish the pending writes, and close. Other portals resume the runs of this one."""
         with anyio.move_on_after(_LEAVE_SECONDS, shield=True), suppress(StoreError):
             await self.write(RunTables.leave)
         self._jobs.put(None)
@@ -132,12 +132,12 @@ class RunStore:
         except Exception as error:  # noqa: BLE001  # the waiting tasks raise it
             outcomes = [(job, None, error) for job in jobs]
         for job, result, failure in outcomes:
-            # The loop may have ended; then nobody waits.
+            # If the loop has ended, no one waits any longer.
             with suppress(RuntimeError):
                 job.loop.call_soon_threadsafe(job.done, result, failure)
 
     def _do(self, job: _Job) -> tuple[_Job, object, Exception | None]:
-        """One job of several. Raises DatabaseError: then nothing of any is written."""
+        """Do one of the jobs of a transaction. Raises DatabaseError: then none of them is written."""
         try:
             with self._tables.database.part():
                 return job, job.work(self._tables), None
@@ -148,7 +148,7 @@ class RunStore:
 
 
 def resolve(future: "asyncio.Future[Any]", result: Any, error: Exception | None) -> None:
-    """Let a future have its result, or its error, if somebody still waits for it."""
+    """Set a future's result or error, unless its waiter was cancelled."""
     if future.done():
         return
     if error is None:

@@ -1,1 +1,1 @@
-"""What the portal tells operators about itself: spans and numbers, by OpenTelemetry (docs/telemetry.md)."""
+"""Spans and metrics of the portal, by OpenTelemetry (docs/telemetry.md)."""

@@ -1,7 +1,7 @@
-"""Sends spans and numbers to a collector, and shows numbers to Prometheus. Only this module imports the SDK for that.
+"""Sends spans and metrics to a collector, and serves metrics to Prometheus. Only this module imports the SDK for that.
 
-Rule 1: the exporters have threads of their own. A collector that is slow or away costs a request nothing; what does not
-fit into their queues is dropped.
+Rule 1: the exporters have their own threads. A slow or unreachable collector delays no request; what does not fit into
+their queues is dropped.
 """
 
 import os
@@ -36,7 +36,7 @@ from upstreams.redaction import Redaction
 log = structlog.get_logger()
 
 FLUSH_SECONDS: Final = 3.0
-"""How long the portal waits at its end for what was not sent yet."""
+"""How long a closing portal waits for what has not been sent yet."""
 
 _NAME: Final = "mcp-code-portal"
 
@@ -52,7 +52,7 @@ class Exported(Telemetry):
         registry, readers = CollectorRegistry(), list[MetricReader]()
         if settings.metrics:
             readers.append(PrometheusMetricReader(scope_info_enabled=False, registry=registry))
-        # Not at exit: `close` gives a collector that is away less time.
+        # Not at exit: `close` waits less for an unreachable collector.
         self._tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
         if settings.otlp:
             url, headers, outage = settings.otlp.rstrip("/"), settings.headers, _Outage(settings.otlp)
@@ -69,8 +69,8 @@ class Exported(Telemetry):
         )
 
     async def close(self) -> None:
-        """Send what is left, within FLUSH_SECONDS. A collector that does not answer is left behind."""
-        # Not a thread of the loop: the process would wait for that at its end.
+        """Send what is left, within FLUSH_SECONDS. A collector that does not answer is given up."""
+        # Not a worker thread of the loop: the process would wait for that before it exits.
         closing = threading.Thread(target=self._shut_down, daemon=True)
         closing.start()
         with anyio.CancelScope(shield=True):

@@ -1,6 +1,6 @@
-"""The instruments of a portal, by OpenTelemetry's API, and the attributes of spans and numbers, each named once.
+"""The instruments of a portal, by OpenTelemetry's API, and the attributes of spans and metrics, each named once.
 
-Rule 1: an attribute of a number has few values: the manifest, the portal or the protocol name them. None comes from a
+Rule 1: an attribute of a metric has few values, defined by the manifest, the portal or the protocol. None comes from a
 client, a script or an upstream's answer, and none names a caller, a tenant or a session.
 Rule 2: arguments and results are only in ARGUMENTS and RESULT, which are set only if the manifest says so.
 
@@ -51,17 +51,17 @@ SECONDS_BOUNDARIES: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 6
 """The boundaries that the conventions recommend for the durations of MCP requests."""
 
 MAX_SHOWN_CHARACTERS: Final = 10_000
-"""Arguments and results are cut to this length, after they were masked."""
+"""Arguments and results are masked, then cut to this length."""
 
 MAX_CONTEXT_CHARACTERS: Final = 512
-"""A longer `traceparent` or `tracestate` of a client is ignored. W3C wants 512 to be passed on."""
+"""A longer `traceparent` or `tracestate` of a client is ignored. W3C requires that 512 are passed on."""
 
 _TRACE_CONTEXT: Final = TraceContextTextMapPropagator()
 
 
 @dataclass(frozen=True)
 class Operation:
-    """Something that takes time. It has a span, and a histogram, which gets only `labels` of the span's attributes."""
+    """A timed operation, with a span and a histogram. The histogram gets only `labels` of the span's attributes."""
 
     tracer: Tracer
     kind: SpanKind
@@ -79,7 +79,7 @@ class Operation:
     ) -> Iterator[Attributes]:
         """Record a span until the context is left. Its attributes may change until then; with ERROR it failed.
 
-        It is a child of the current span, or of `parent`. ERROR is one of few codes, and there is no message, because
+        It is a child of the current span, or of `parent`. ERROR is one of few codes. There is no message, because
         messages quote what strangers sent. An exception that leaves the context is recorded by its class alone.
         """
         found, began = {**attributes}, time.perf_counter()
@@ -87,9 +87,9 @@ class Operation:
             name,
             context=parent,
             kind=self.kind,
-            attributes=found,  # for samplers
+            attributes=found,  # at the start, because samplers decide then
             links=links,
-            # The SDK would write messages and tracebacks, which quote strangers and name paths.
+            # The SDK would record messages and tracebacks, which quote strangers and contain paths.
             record_exception=False,
             set_status_on_exception=False,
         ) as span:
@@ -107,11 +107,10 @@ class Operation:
 
 
 class Telemetry:
-    """The instruments of one portal. Without a meter nothing is counted, without a tracer there are no spans:
-    OpenTelemetry's own no-ops stand in for them.
+    """The instruments of one portal. Without a meter or a tracer, OpenTelemetry's no-ops stand in.
 
-    With `mask` spans have arguments and results, masked by it. `page` makes the numbers for Prometheus and their media
-    type, which blocks for milliseconds; None if nobody wants them.
+    With `mask`, spans contain arguments and results, masked by it. `page` renders the metrics for Prometheus and their
+    media type, and blocks for milliseconds; None without Prometheus.
     """
 
     def __init__(
@@ -157,7 +156,7 @@ class Telemetry:
         self.answer_bytes = meter.create_counter("mcp_code_portal.answer.size", "By", answers)
 
     def shown(self, name: str, value: Json) -> Attributes:
-        """The attribute with an argument or a result, if the manifest wants them: JSON, masked and cut."""
+        """The attribute with an argument or a result as JSON, masked and cut; empty unless the manifest asks for it."""
         if self.mask is None or value is None:
             return {}
         try:
@@ -189,7 +188,7 @@ def client_context(meta: Mapping[str, Json] | None) -> Context:
 
 
 def current_trace() -> str:
-    """The `traceparent` of the current span; "" if there is none."""
+    """The `traceparent` of the current span; "" without a span."""
     carrier: dict[str, str] = {}
     _TRACE_CONTEXT.inject(carrier)
     return carrier.get("traceparent", "")
@@ -201,7 +200,7 @@ def link_to(trace: str) -> Link:
 
 
 def _start(value: Json, characters: int) -> str:
-    """The start of a value as JSON. It is not written whole, which takes long for megabytes."""
+    """The start of a value as JSON. The rest is not serialized, because megabytes would take long."""
     text = ""
     for part in json.JSONEncoder().iterencode(value):
         text += part

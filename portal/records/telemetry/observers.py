@@ -1,4 +1,4 @@
-"""What is recorded: the requests of clients, those to upstreams, and numbers that are read when they are collected."""
+"""Records the requests of clients and those to upstreams, and registers gauges, which are read when collected."""
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
@@ -37,18 +37,17 @@ Sending: TypeAlias = Callable[[], Awaitable[T]]
 log = structlog.get_logger()
 
 OPEN_RUNS_SECONDS: Final = 15.0
-"""How often the open runs are counted, which reads an index of the store."""
+"""How often the open runs are counted. A count reads an index of the store."""
 
 OTHER: Final = "_OTHER"
-"""Stands for a method that the server does not know: clients can make up any number of them."""
+"""Replaces methods that the server does not know: clients can make up any number of them."""
 
 
 def record_requests(server: Server[Any], telemetry: Telemetry) -> None:
     """Record the requests to this server.
 
-    The SDK's own middleware, the only one here, does the same with the tracer of the whole process, and writes what
-    clients send into names, messages and tracebacks. So it is replaced; without telemetry only removed, which makes
-    each request cheaper.
+    The SDK's own middleware, the only one here, uses the tracer of the whole process, and records what clients send in
+    names, messages and tracebacks. So it is replaced. Without telemetry it is only removed, to make requests cheaper.
     """
     server.middleware = [_ClientRequests(telemetry, server)] if telemetry.is_on else []
 
@@ -65,7 +64,7 @@ class _ClientRequests(ServerMiddleware[Any]):
             instruments.TRANSPORT: "tcp" if isinstance(ctx.request, Request) else "pipe",
             instruments.PROTOCOL: ctx.protocol_version,
         }
-        if isinstance(ctx.request_id, int):  # a text may say anything
+        if isinstance(ctx.request_id, int):  # a text could be anything
             attributes[instruments.REQUEST_ID] = str(ctx.request_id)
         if method == "tools/call":
             params = ctx.params or {}
@@ -119,7 +118,7 @@ async def record_attempt(
 def observe_portal(
     telemetry: Telemetry, audit: Audit, fleet: Fleet, sandbox: Callable[[], Sandbox | None]
 ) -> None:
-    """Count refusals; let the sandbox and the upstreams be read. `sandbox` gives None until it is open."""
+    """Count refusals, and register gauges of the sandbox and the upstreams. `sandbox` returns None until it is open."""
 
     def note_refusal(error: CallError) -> None:
         rule = {instruments.RULE: error.rule} if isinstance(error, RuleError) else {}

@@ -169,5 +169,5 @@ async def test_client_of_a_replica_that_stops_is_told(
         assert not answers, "while it is alive, however long it takes"
         await both.store.write(lambda tables: tables.database.execute("UPDATE replicas SET seen = 0"))
     [answer] = answers
-    assert (answer.status_code, "may have happened" in answer.text) == told
+    assert (answer.status_code, "may have taken effect" in answer.text) == told
     assert both.own == []
