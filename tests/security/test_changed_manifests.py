@@ -253,6 +253,8 @@ def test_accepted_middleware_does_not_replace_an_installed_module(tmp_path: Path
     accepted = {"json/__init__.py": MIDDLEWARE.encode(), "json.py": MIDDLEWARE.encode()}
     with pytest.raises(Exception, match="json has no guard"):
         load_middleware(["json:guard"], tmp_path, accepted)
+    with pytest.raises(Exception, match=r"there is no module portal\.fake"):
+        load_middleware(["portal.fake:guard"], tmp_path, {"portal/fake.py": MIDDLEWARE.encode()})
 
 
 # Kills and restarts

@@ -353,14 +353,16 @@ async def test_connection_that_cannot_be_accepted_is_told_once_and_waits(
 async def test_end_closes_a_stream_that_its_client_listens_to_and_no_answer() -> None:
     app = App()
     async with served(app, drain_seconds=3600) as connect:
-        listening, calling, asking = [await connect() for _ in range(3)]
+        listening, modern, calling, asking = [await connect() for _ in range(4)]
         await listening.send(b"GET /stream HTTP/1.1\r\nHost: a\r\nAccept: */*\r\n\r\n")
+        listens = b"Mcp-Method: subscriptions/listen\r\nContent-Length: 0\r\n\r\n"
+        await modern.send(b"POST /stream HTTP/1.1\r\nHost: a\r\n" + listens)
         await calling.send(b"POST /stream HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n")
         await asking.send(b"GET /wait HTTP/1.1\r\nHost: a\r\nAccept: text/event-stream, */*\r\n\r\n")
-        await app.has(3)
+        await app.has(4)
         assert app.server is not None
         app.server.should_exit = True
-        assert await listening.is_closed()
+        assert await listening.is_closed() and await modern.is_closed()
         app.may_answer.set()
         assert (await asking.answer())[0] == 200
         while (line := await calling.line()) != b"ended\n":

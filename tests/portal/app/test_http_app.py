@@ -178,13 +178,23 @@ async def status(access: HttpAccess, headers: Mapping[str, str], path: str) -> i
 
 FOREIGN_HOSTS = (
     "evil.test",
+    "0.0.0.0",
     "127.0.0.1.nip.test:8080",
     "localhost.evil.test",
     "127.0.0.1:8080@evil.test",
     "",
 )
 FOREIGN_ORIGINS = ("https://evil.test", "null", "http://localhost.evil.test", "file://", "")
-WRONG_TOKENS = ("", "secret", "Bearer ", "Bearer wrong", "Basic secret", "Bearer secret2", "Bearer sécret")
+WRONG_TOKENS = (
+    "",
+    "secret",
+    "Bearer",
+    "Bearer ",
+    "Bearer wrong",
+    "Basic secret",
+    "Bearer secret2",
+    "Bearer sécret",
+)
 HERE: dict[str, object] = {}
 GRANTED: dict[str, object] = {"allowed_origins": ["https://app.test"]}
 GUARDED: dict[str, object] = {"token": "secret"}

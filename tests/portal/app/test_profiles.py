@@ -4,12 +4,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import httpx2
+import pytest
 from pydantic import SecretStr
 
 from manifests.json_value import Json
 from portal.app.http_access import HttpAccess
 from portal.app.serving import build_http_app
 from portal.server.server import build_server
+from tests.portal.app.test_signed_in_streams import HELLO
 from tests.portal.peers import Opened, opened
 from tests.portal.server.test_callers import visitor
 from tests.upstreams.peers import http_peer
@@ -52,6 +55,20 @@ async def test_files_and_environment_are_narrowed(tmp_path: Path) -> None:
             assert (await nobody.run("open('a.txt').read()"))["status"] == "refused"
             assert (await nobody.run("import os\nos.environ.get('STAGE')"))["result"] is None
     assert not (tmp_path / "data" / "b.txt").exists()
+
+
+@pytest.mark.parametrize(("owner", "other"), [("whole", "plain"), ("plain", "whole")])
+async def test_mcp_session_of_one_token_is_none_to_another(tmp_path: Path, owner: str, other: str) -> None:
+    """CVE-2026-52869, also for the shared token, which has no user."""
+    server: Json = {"tokens": [{"token": "plain-token"}]}
+    async with opened(tmp_path, server=server) as portal, served(portal) as url, httpx2.AsyncClient() as http:
+        own = {"Accept": "application/json, text/event-stream", **bearing(f"{owner}-token")}
+        own["mcp-session-id"] = (await http.post(url, json=HELLO, headers=own)).headers["mcp-session-id"]
+        ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+        for method in ("POST", "GET", "DELETE"):
+            theirs = own | bearing(f"{other}-token")
+            assert (await http.request(method, url, json=ping, headers=theirs)).status_code == 404
+        assert (await http.post(url, json=ping, headers=own)).status_code == 200
 
 
 TENANTS: Json = [

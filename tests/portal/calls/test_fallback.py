@@ -62,6 +62,19 @@ async def test_a_fallback_answers_while_the_upstream_is_down(tmp_path: Path, fau
     assert notice.startswith("search.look was answered by search2.web: upstream 'search'")
 
 
+async def test_a_fallback_answers_if_the_upstream_does_not_start(tmp_path: Path, own_state: None) -> None:
+    late = LateTool(tmp_path, "search")
+    upstreams: dict[str, Peer | dict[str, Json]] = {**late.upstreams, "search2": second()}
+    late.declares(annotations=READS)
+    async with opened(tmp_path, upstreams) as portal:
+        await portal.search("crash")
+    (tmp_path / "behaviour.json").write_text(json.dumps({"exits_with": 3}))
+    async with opened(tmp_path, upstreams, fallback={"search.crash": ["search2.web"]}) as portal:
+        await portal.run("await search2.web(n='')")  # a fallback that still starts gives no answer
+        answer = await portal.run("await search.crash(n='a')")
+    assert (answer["result"], answer["calls"][0]["answered_by"]) == ({"n": "a"}, "search2.web")
+
+
 async def test_a_fallback_answers_for_an_upstream_that_never_listed_its_tools(tmp_path: Path) -> None:
     upstreams: dict[str, Peer | dict[str, Json]] = {"search": raw(exits_with=3), "search2": second()}
     own: Json = {"fallback": {"search.web": ["search2.web"]}, "server": {"check": "off"}}

@@ -73,6 +73,18 @@ async def test_no_token_is_shown_and_a_login_that_ends_is_told(
     assert not any(token in told for token in server.authorization.tokens)
 
 
+async def test_login_that_others_can_read_is_not_used_and_can_be_deleted(
+    folder: Path, server: ProtectedServer
+) -> None:
+    await sign("login", folder)
+    [file] = (folder / "state/mcp-code-portal/logins").glob("*.json")
+    file.chmod(0o640)
+    async with opened(folder / "state", {"tickets": {"url": server.url, "oauth": {}}}) as portal:
+        await portal.portal.fleet.settled(DEADLINE_SECONDS)
+        assert portal.portal.fleet["tickets"].state.status == "needs_login"
+    assert await sign("logout", folder) == 0 and not file.exists()
+
+
 @pytest.mark.parametrize("name", ["ticket", "plain", "own"])
 async def test_upstream_that_nobody_can_sign_in_to_is_told(
     folder: Path, name: str, capsys: pytest.CaptureFixture[str]

@@ -242,9 +242,18 @@ async def test_connections_end_when_they_are_idle_or_too_many(
         assert len(own.portal.fleet.people) == 0
 
 
+async def test_static_token_is_no_person(tmp_path: Path) -> None:
+    server = {"token": "static-token", "tokens": [{"token": "other-token"}]}
+    async with company(tmp_path, server=server) as own:
+        for token in ("static-token", "other-token"):
+            error = (await run(await own.client("", token=token)))["error"]
+            assert (error["code"], "http" in error["message"]) == ("sign_in_needed", False)
+        assert own.mirror.calls == []
+
+
 async def test_header_names_whoever_calls_and_is_sent_with_no_claim_that_is_none(tmp_path: Path) -> None:
     headers = {"X-User": "user=${caller.email}; of=${caller.tenant}", "X-Plain": "$${caller.email}"}
-    none = ["", "a\r\nX-User: root", "a\x00", "é", " a", "\u2028", "x" * 1_025, ["a"], 7, None]
+    none = ["", "a\r\nX-User: root", "a\n", "a ", "a\x00", "é", " a", "\u2028", "x" * 1_025, ["a"], 7, None]
     async with company(tmp_path, per=None, headers=headers, tenants={"claim": "org"}) as own:
         for number, email in enumerate(none):
             own.provider.claims[f"person-{number}"] = {"email": email, "org": "x"}
