@@ -63,7 +63,7 @@ class Fleet:
     on_offering_change: Callable[[], None] = lambda: None
     """Called when an upstream's resources or prompts may have changed."""
     listings: Path | None = None
-    """The folder for listings of lazy upstreams; None stores none."""
+    """The folder for the last listing of each upstream; None stores none."""
     logins: LoginsOf | None = None
     """The logins of people."""
     portal_logins: LoginsOf | None = None

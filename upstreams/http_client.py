@@ -205,6 +205,12 @@ class SystemResolver:
             raise OSError("not a name") from error
 
 
+@cache
+def system_resolver() -> SystemResolver:
+    """The resolver of the whole process: `_LOOKUPS` is for all who ask."""
+    return SystemResolver()
+
+
 def _pinned(request: httpx2.Request, host: str, address: Address, seconds: float) -> httpx2.Request:
     """The same request to one address, with its original Host and TLS name."""
     headers = request.headers.copy()

@@ -268,7 +268,8 @@ class ListingStore:
 
     async def save(self, listing: UpstreamListing) -> None:
         await anyio.to_thread.run_sync(self._write, self.file, partial(_LISTING.dump_json, listing))
-        await anyio.to_thread.run_sync(self._write, self._any, bytes)
+        if not await self.was_listed():
+            await anyio.to_thread.run_sync(self._write, self._any, bytes)
 
     async def was_listed(self) -> bool:
         """Whether the upstream was ever listed here, under any version of its section."""

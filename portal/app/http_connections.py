@@ -30,6 +30,9 @@ HEAD_BYTES, BODY_BYTES = 16 << 10, 256 << 10
 
 TOLD_SECONDS: Final = 60.0
 
+_LISTENING: Final = b"mcp-method", b"subscriptions/listen"
+"""The header of the POST by which clients of MCP 2026-07-28 listen. Earlier ones use GET."""
+
 log = structlog.get_logger()
 
 
@@ -122,9 +125,9 @@ class HttpConnection(H11Protocol):
         self._end_within(None)
 
     def shutdown(self) -> None:
-        """Let a response finish, but close an event stream, which never ends by itself; its client reconnects."""
+        """Let a response finish, but close a stream to listen to, which never ends by itself; its client reconnects."""
         super().shutdown()
-        if self.conn.has_stream and self.scope["method"] == "GET":
+        if self.conn.has_stream and (self.scope["method"] == "GET" or _LISTENING in self.scope["headers"]):
             self.transport.close()
 
     def data_received(self, data: bytes) -> None:

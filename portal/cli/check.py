@@ -193,8 +193,9 @@ def _tools(portal: Portal, upstream: Upstream) -> list[ToolRow]:
 def _check_manifest(manifest: Manifest, portal: Portal, findings: Findings) -> None:
     if manifest.path is not None and manifest.waiting:
         findings.warnings.append(
-            f"a change of {', '.join(manifest.waiting)} waits, because a portal runs or was killed, and is not "
-            f"checked: `check --waiting` checks it, and starts what it names; {reload_hint(manifest.path)}"
+            f"a change of {', '.join(manifest.waiting)} waits, because it was made while a portal ran or after one "
+            "was killed, and is not checked: `check --waiting` checks it, and starts what it names; "
+            f"{reload_hint(manifest.path)}"
         )
     for path in literal_tokens(manifest.written, ("upstreams",)):
         findings.warnings.append(

@@ -87,8 +87,8 @@ def _manifest(path: Path | None, options: argparse.Namespace, terminal: Terminal
     files, waiting = (read_files(path, os.environ), ()) if options.takes_all else choose_files(path)
     manifest = replace(parse_manifest(files, os.environ, fetch_secrets), waiting=waiting)
     if waiting:
-        why = f"a change of {', '.join(waiting)} waits, because a portal runs or was killed, and is not used"
-        terminal.note(f"{why}; {reload_hint(path)}")
+        why = "because it was made while a portal ran or after one was killed, and is not used"
+        terminal.note(f"a change of {', '.join(waiting)} waits, {why}; {reload_hint(path)}")
     if options.runs == "serve:command":
         note_start(files, waiting)
     return Acceptance(path).with_copies(manifest)

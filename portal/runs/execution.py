@@ -192,6 +192,7 @@ class Execution:
                 self.sessions.use(sandbox, request.session, caller) as session,
                 self._grants(piece, session) as grants,
             ):
+                fetcher = self.fetchers.of_run(self.authority.manifest)
                 history = SessionHistory()
                 if session is not None:
                     history = self._histories.setdefault(session, history)
@@ -211,7 +212,7 @@ class Execution:
                     snapshot=await self.catalog.fresh(),
                     ledger=ledger,
                     observations=self.observations,
-                    fetcher=self.fetchers.of_run(self.authority.manifest),
+                    fetcher=fetcher,
                     audit=audit,
                     channel=channel,
                     history=history,

@@ -97,7 +97,7 @@ async def open_guarded_http(
     `issuer` is the manifest's authorization server. An invalid URL becomes an OAuthRefusedError.
     """
     own_urls = (upstream_url, *([issuer] if issuer else []))
-    network = GuardedNetwork(own_urls, resolve or http_client.SystemResolver())
+    network = GuardedNetwork(own_urls, resolve or http_client.system_resolver())
     guard = http_client.Guard(network.check, http_client.environment_proxy)
     async with http_client.guarded_client(guard) as client:
         try:

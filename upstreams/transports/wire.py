@@ -109,9 +109,8 @@ class Wire(JSONRPCDispatcher):
             raise MCPError(types.REQUEST_TIMEOUT, f"no answer to {method} in time") from None
         except anyio.get_cancelled_exc_class():
             if options.get("cancel_on_abandon", True):
-                with anyio.CancelScope(
-                    shield=True
-                ):  # the notice has to be sent although the caller is cancelled
+                # The notice has to be sent although the caller is cancelled.
+                with anyio.CancelScope(shield=True):
                     reason = {"requestId": request_id, "reason": "caller cancelled"}
                     await self.notify("notifications/cancelled", reason)
             raise

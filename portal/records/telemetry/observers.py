@@ -119,6 +119,8 @@ def observe_portal(
     telemetry: Telemetry, audit: Audit, fleet: Fleet, sandbox: Callable[[], Sandbox | None]
 ) -> None:
     """Count refusals, and register gauges of the sandbox and the upstreams. `sandbox` returns None until it is open."""
+    if not telemetry.is_on:
+        return
 
     def note_refusal(error: CallError) -> None:
         rule = {instruments.RULE: error.rule} if isinstance(error, RuleError) else {}
