@@ -117,8 +117,8 @@ class SignIn:
         self._provider = Provider(settings)
         self._kept: OrderedDict[bytes, tuple[Bearer, float]] = OrderedDict()
         """The bearers of verified tokens, and until when each is cached."""
-        self._asked: dict[bytes, asyncio.Future[Bearer | SignInError]] = {}
-        """The introspections under way, so that requests with the same token share one."""
+        self._asked: dict[bytes, asyncio.Future[Bearer | SignInError | None]] = {}
+        """The introspections under way, so that requests with the same token share one. None: it was cancelled."""
         self._turns = anyio.CapacityLimiter(_AT_ONCE)
 
     async def bearer(self, token: str) -> Bearer:
@@ -141,19 +141,20 @@ class SignIn:
         how = self._settings.introspection
         if how is None:
             raise _invalid("the token is not a JWT, and server.auth.introspection is not set")
-        if key not in self._asked:
-            return await self._ask(token, key, how)
-        answer = await asyncio.shield(self._asked[key])
-        if isinstance(answer, SignInError):
-            raise answer
-        return answer
+        while key in self._asked:
+            answer = await asyncio.shield(self._asked[key])
+            if isinstance(answer, SignInError):
+                raise answer
+            if answer is not None:
+                return answer
+        return await self._ask(token, key, how)
 
     async def _ask(self, token: str, key: bytes, how: Introspection) -> Bearer:
         """Introspect a token, once for all requests that bring it at the same time. Raises SignInError."""
         if key not in self._kept and len(self._asked) >= MAX_WAITING:
             raise _unavailable("too many tokens wait for the identity provider")
         asked = self._asked[key] = asyncio.get_running_loop().create_future()
-        answer: Bearer | SignInError = _unavailable()
+        answer: Bearer | SignInError | None = None
         try:
             async with self._turns:
                 answer = self._cache(key, await self._provider.introspected(token, how))

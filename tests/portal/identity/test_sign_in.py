@@ -1,5 +1,6 @@
 """People sign in with tokens of an identity provider, which misbehaves, is slow or down, or strangers want it to be."""
 
+import asyncio
 import base64
 import json
 import time
@@ -337,6 +338,17 @@ async def test_the_issuer_is_asked_about_a_token_once_for_many_requests(issuer: 
             tasks.start_soon(signing.bearer, "opaque")
             tasks.start_soon(refused, signing, "junk")
     assert issuer.asked.count("/introspect") == 2
+
+
+async def test_request_that_ends_while_it_asks_leaves_the_asking_to_others(issuer: Issuer) -> None:
+    signing = signing_in(issuer, introspection=CLIENT)
+    issuer.active["opaque"] = {"sub": "ann", "aud": AUDIENCE, "exp": time.time() + 300}
+    issuer.lets_go = anyio.Event()
+    asking, waiting = (asyncio.create_task(signing.bearer("opaque")) for _ in range(2))
+    await anyio.lowlevel.checkpoint()
+    asking.cancel()
+    issuer.lets_go.set()
+    assert (await waiting).name == "person ann"
 
 
 async def test_strangers_keep_nobody_out_who_was_there_before(
