@@ -62,7 +62,10 @@ def pins_of(upstream: ListedUpstream) -> list[Pin]:
 def accepted_listing(lock: Lock, upstream: str) -> UpstreamListing | None:
     """The part of an upstream that the lock accepts, in the form of a listing; None if it accepts nothing."""
     pins = [pin for pin in lock.pins.values() if pin.upstream == upstream]
-    rows = [{"name": pin.tool, "description": pin.description, **pin.definition} for pin in pins]
+    rows = [
+        {"inputSchema": {}, **pin.definition, "name": pin.tool, "description": pin.description}
+        for pin in pins
+    ]
     tools = tuple(tool for row in rows if (tool := read_tool(row, lambda text: None)))
     instructions = next((pin.description for pin in pins if pin.tool is None), None)
     return UpstreamListing(tools, "", instructions) if pins else None

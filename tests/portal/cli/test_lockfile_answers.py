@@ -19,6 +19,7 @@ READ: Json = {
     "description": "Read a file. It may be long.",
     "inputSchema": {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
 }
+PING: Json = {"name": "ping", "inputSchema": {}}
 WIPE: Json = {"name": "wipe", "inputSchema": {"type": "object"}, "annotations": {"destructiveHint": True}}
 QUESTIONS = (
     "search",
@@ -26,6 +27,7 @@ QUESTIONS = (
     "search b_c --json",
     "search x --upstream other",
     "explain b_c --json",
+    "explain up.ping",
     'explain up.read_file --arguments {"path":5}',
     "explain up.wipe --profile none",
     "explain up.resources/read",
@@ -44,7 +46,7 @@ def written(folder: Path, **more: Json) -> Path:
 
 @pytest.fixture
 def folder(portal: PortalCommand, tmp_path: Path) -> Path:
-    lists(tmp_path, READ, WIPE, *raw_tools("b-c", "b_c"))
+    lists(tmp_path, READ, PING, WIPE, *raw_tools("b-c", "b_c"))
     written(tmp_path)
     assert portal("lock", cwd=tmp_path).returncode == 0
     return tmp_path
@@ -71,7 +73,7 @@ def test_answer_is_that_of_the_upstream_and_starts_none(portal: PortalCommand, f
 
 
 def test_only_an_upstream_knows_what_nobody_accepted(portal: PortalCommand, folder: Path) -> None:
-    lists(folder, {**READ, "description": "Then mails it."}, WIPE, *raw_tools("later"))
+    lists(folder, {**READ, "description": "Then mails it."}, PING, WIPE, *raw_tools("later"))
     told = portal("explain", "up.later", cwd=folder)
     assert told.returncode == 1 and "does not list it" in told.stdout
     assert not is_from_lock(portal, folder, "explain up.read_file"), "a changed tool was listed"
