@@ -101,7 +101,7 @@ def show(screen: Screen, log: TextIO) -> None:
             process.wait()
         screen.show_lines("kill -9", "the portal is gone, in the middle of a call", repository_lines())
         with ExitStack() as stack:
-            with heartbeat("starting the portal again; nobody asks it to go on"):
+            with heartbeat("starting the portal again; it resumes the run by itself"):
                 stack.enter_context(portal(address, client, log))
                 until("the question", lambda: state(client, run)["state"] == "waiting")
                 listed = shell("runs")

@@ -54,6 +54,7 @@ CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 SWITCHING = b"HTTP/1.1 101 Switching\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n"
 LENGTH = HEAD + b"Content-Length: "
 HOSTILE: dict[str, tuple[bytes | Answer, str]] = {
+    "as much as is allowed": (response(bytes(RESPONSE_BYTES)), ""),
     "more than is allowed": (response(bytes(RESPONSE_BYTES + 1)), "response_limit"),
     "says more than is allowed": (
         dripping(LENGTH + b"99999999999\r\n\r\n", forever=b"x" * 1000),
