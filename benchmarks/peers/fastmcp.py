@@ -9,7 +9,7 @@ from mcp import Client
 from benchmarks.peers.environments import python_environment
 from benchmarks.peers.system import CACHE, About, Launch, Scripts, Upstreams, json_of, text_of
 
-VERSION = "4.1.1"
+VERSION = "4.2.3"
 SERVER = Path(__file__).resolve().parent / "fastmcp_server.py"
 CALL = "call_tool('echo_echo', {'number': i})"
 SCRIPTS = Scripts(

@@ -26,7 +26,7 @@ from sandbox_runtime.aot import AotCache, default_cache, guest_component
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("ours", "plain", "monty", "eryx", "alone", "split", "start")
-REQUIREMENTS = {"monty": "pydantic-monty==1.4.0", "eryx": "pyeryx==0.11.0"}
+REQUIREMENTS = {"monty": "pydantic-monty==1.5.0", "eryx": "pyeryx==0.11.0"}
 AT_LEAST = {"monty": "3.11", "eryx": "3.12"}
 PEER_SECONDS = 600
 
