@@ -453,7 +453,7 @@ class Journal:
         except Exception as error:  # noqa: BLE001  # the waiters raise it
             done(None, error)
         else:
-            self.store.submit(write, done, is_lasting=is_lasting)
+            self.store.submit(write, done, is_lasting=is_lasting, is_brief=True)
 
     def _new_events(self, *, is_ended: bool) -> tuple[Event, ...]:
         """The events that are not written. The run's ending is written only with its answer."""

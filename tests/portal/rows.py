@@ -127,11 +127,11 @@ def intercepted(store: RunStore, look: Callable[[Write], Exception | None]) -> I
     """Meanwhile `look` sees each write before it is done. If it returns an error, the write fails with it."""
     submit = store.submit
 
-    def intercept(work: Any, done: Any, *, is_lasting: bool = False) -> None:
+    def intercept(work: Any, done: Any, *, is_lasting: bool = False, is_brief: bool = False) -> None:
         named = getattr(work, "keywords", {})
         error = look(Write(named.get("calls", ()), named.get("outcomes", ()), is_lasting))
         if error is None:
-            submit(work, done, is_lasting=is_lasting)
+            submit(work, done, is_lasting=is_lasting, is_brief=is_brief)
         else:
             asyncio.get_running_loop().call_soon(done, None, error)
 
