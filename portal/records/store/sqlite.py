@@ -46,7 +46,7 @@ class SqliteDatabase:
         self._pragmas: dict[str, object] = {}
         self.commit_seconds = 0.0
         """How long the disk took for the last COMMIT, with its checkpoint if there was one."""
-        with self._explaining():
+        try:
             # Created here, because SQLite would apply the umask. An existing file must not be opened: closing it would
             # drop the locks of this process's other connections, and a process that closes the file then would delete
             # their -wal. Source: sqlite.org/howtocorrupt.html, 2.2.
@@ -56,6 +56,8 @@ class SqliteDatabase:
                 path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
             self._sql.execute("PRAGMA journal_mode = WAL")
+        except (OSError, sqlite3.Error) as error:
+            raise self._explained(error) from None
 
     def prepare(self, schema: str) -> None:
         """Create missing tables and indexes. Within a transaction."""
@@ -106,16 +108,23 @@ class SqliteDatabase:
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> int:
         """Returns the number of changed rows."""
-        with self._explaining():
+        try:
             return self._sql.execute(statement, values).rowcount
+        except sqlite3.Error as error:
+            raise self._explained(error) from None
 
     def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        with self._explaining():
-            self._sql.executemany(statement, rows)
+        if rows:
+            try:
+                self._sql.executemany(statement, rows)
+            except sqlite3.Error as error:
+                raise self._explained(error) from None
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        with self._explaining():
+        try:
             return self._sql.execute(query, values).fetchall()
+        except sqlite3.Error as error:
+            raise self._explained(error) from None
 
     def now(self) -> float:
         """Seconds since 1970, by the clock that all users of the database share."""
@@ -142,18 +151,12 @@ class SqliteDatabase:
     def close(self) -> None:
         self._sql.close()
 
-    @contextmanager
-    def _explaining(self) -> Iterator[None]:
-        """Raise errors in the operator's words: what is wrong with the file, and what to do."""
-        try:
-            yield
-        except (OSError, sqlite3.Error) as error:
-            reason, kind = (getattr(error, "strerror", None) or str(error)).rstrip("."), DatabaseError
-            hint = "Make room or access, or name another file in runs.store"
-            if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
-                hint = (
-                    "The file is damaged or no store of runs. Move it away, or name another one in runs.store"
-                )
-            elif "locked" in reason:
-                kind, hint = BusyError, "Another process holds its lock: is one of them stopped?"
-            raise kind(f"the store of runs {self.path} cannot be used: {reason}. {hint}") from None
+    def _explained(self, error: OSError | sqlite3.Error) -> DatabaseError:
+        """The error in the operator's words: what is wrong with the file, and what to do."""
+        reason, kind = (getattr(error, "strerror", None) or str(error)).rstrip("."), DatabaseError
+        hint = "Make room or access, or name another file in runs.store"
+        if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+            hint = "The file is damaged or no store of runs. Move it away, or name another one in runs.store"
+        elif "locked" in reason:
+            kind, hint = BusyError, "Another process holds its lock: is one of them stopped?"
+        return kind(f"the store of runs {self.path} cannot be used: {reason}. {hint}")
