@@ -17,7 +17,7 @@ from portal.records.store.records import CallRow, RunRow, StoreError
 from portal.records.store.run_tables import RunTables
 from portal.records.store.sqlite import SqliteDatabase
 from portal.records.store.tables import LEASE_SECONDS
-from portal.records.store.writer import RunStore
+from portal.records.store.writer import Pace, RunStore
 from portal.runs.past import HEAD, RunHead, new_row, new_run_id
 
 
@@ -104,9 +104,11 @@ def living(tables: Tables) -> Iterator[RunTables]:
 
 
 @asynccontextmanager
-async def store_of(tables: Tables, key: str | None = None, holder: str = "") -> AsyncIterator[RunStore]:
+async def store_of(
+    tables: Tables, key: str | None = None, holder: str = "", pace: Pace | None = None
+) -> AsyncIterator[RunStore]:
     """The store of a portal."""
-    store = RunStore(tables(key, holder), tables(key, holder))
+    store = RunStore(tables(key, holder), tables(key, holder), pace=pace)
     try:
         yield store
     finally:

@@ -84,7 +84,7 @@ class _Job:
 class RunStore:
     """Writes in a thread, so that no slow commit blocks the event loop. All writes that wait share one commit."""
 
-    def __init__(self, tables: RunTables, reader: RunTables) -> None:
+    def __init__(self, tables: RunTables, reader: RunTables, *, pace: Pace | None = None) -> None:
         self._tables = tables
         self._reader = reader
         self.seal = tables.seal
@@ -98,7 +98,7 @@ class RunStore:
         """Writes by who made them: the `loop` or the `thread`."""
         database = tables.database
         self._local = database if isinstance(database, SqliteDatabase) else None
-        self._pace = Pace()
+        self._pace = pace or Pace()
         self._unfinished = 0
         """Jobs that the thread got and the loop has not seen the end of. Only the loop counts."""
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
