@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -81,6 +81,9 @@ class _Job:
     loop: asyncio.AbstractEventLoop
 
 
+_Outcome: TypeAlias = tuple[_Job, object, Exception | None]
+
+
 class RunStore:
     """Writes in a thread, so that no slow commit blocks the event loop. All writes that wait share one commit."""
 
@@ -144,8 +147,11 @@ class RunStore:
         """
         job = _Job(work, is_lasting, is_last, done, asyncio.get_running_loop())
         if is_brief and self._local and not self._unfinished and self._pace.is_fast:
-            result, error = self._commit_here(self._local, job)
+            began = time.perf_counter()
+            ((_, result, error),) = self._commit([job], is_patient=False)
             if not isinstance(error, BusyError):
+                self._pace.note_loop(time.perf_counter() - began)
+                self.written["loop"] += 1
                 done(result, error)
                 return
         self._unfinished += 1
@@ -175,19 +181,6 @@ class RunStore:
                 self._tables.close()
                 self._reader.close()
 
-    def _commit_here(self, database: SqliteDatabase, job: _Job) -> tuple[object, Exception | None]:
-        began = time.perf_counter()
-        try:
-            work = partial(job.work, self._tables)
-            return database.commit(work, is_lasting=job.is_lasting, is_patient=False), None
-        except Exception as error:  # noqa: BLE001  # the waiting tasks raise it
-            return None, error
-        finally:
-            self._pace.note_loop(time.perf_counter() - began)
-            self.written["loop"] += 1
-
-    # In the thread
-
     def _work(self) -> None:
         is_open = True
         while is_open:
@@ -196,25 +189,22 @@ class RunStore:
                 while True:
                     jobs.append(self._jobs.get_nowait())
             is_open = None not in jobs
-            self._commit(sorted((job for job in jobs if job is not None), key=attrgetter("is_last")))
+            wanted = sorted((job for job in jobs if job is not None), key=attrgetter("is_last"))
+            for job, result, failure in self._commit(wanted):
+                # If the loop has ended, no one waits any longer.
+                with suppress(RuntimeError):
+                    job.loop.call_soon_threadsafe(self._end, job, result, failure)
 
-    def _commit(self, jobs: list[_Job]) -> None:
-        outcomes: list[tuple[_Job, object, Exception | None]] = []
+    def _commit(self, jobs: list[_Job], *, is_patient: bool = True) -> list[_Outcome]:
+        """Do these jobs in one transaction. Only an impatient one is committed on the event loop."""
+        is_lasting = any(job.is_lasting for job in jobs)
+        commit = partial(self._tables.database.commit, is_lasting=is_lasting, is_patient=is_patient)
         try:
-            is_lasting = any(job.is_lasting for job in jobs)
             if len(jobs) == 1:
-                result = self._tables.database.commit(
-                    partial(jobs[0].work, self._tables), is_lasting=is_lasting
-                )
-                outcomes = [(jobs[0], result, None)]
-            else:
-                outcomes = self._tables.database.commit(lambda: [*map(self._do, jobs)], is_lasting=is_lasting)
+                return [(jobs[0], commit(partial(jobs[0].work, self._tables)), None)]
+            return commit(lambda: [*map(self._do, jobs)])
         except Exception as error:  # noqa: BLE001  # the waiting tasks raise it
-            outcomes = [(job, None, error) for job in jobs]
-        for job, result, failure in outcomes:
-            # If the loop has ended, no one waits any longer.
-            with suppress(RuntimeError):
-                job.loop.call_soon_threadsafe(self._end, job, result, failure)
+            return [(job, None, error) for job in jobs]
 
     def _end(self, job: _Job, result: object, failure: Exception | None) -> None:
         self._unfinished -= 1
@@ -223,7 +213,7 @@ class RunStore:
             self._pace.note_thread(self._local.commit_seconds)
         job.done(result, failure)
 
-    def _do(self, job: _Job) -> tuple[_Job, object, Exception | None]:
+    def _do(self, job: _Job) -> _Outcome:
         """Do one of the jobs of a transaction. Raises DatabaseError: then none of them is written."""
         try:
             with self._tables.database.part():
