@@ -165,13 +165,14 @@ def kill_at(edge: str, number: int) -> None:
 
     commit = RunStore._commit
 
-    def watched(store: RunStore, jobs: list[Any]) -> None:
+    def watched(store: RunStore, jobs: list[Any], **named: Any) -> Any:
         kinds = {kind for job in jobs for kind in _kinds(job.work)}
         for kind in kinds:
             reached(f"before {kind}")
-        commit(store, jobs)
+        outcomes = commit(store, jobs, **named)
         for kind in kinds:
             reached(f"after {kind}")
+        return outcomes
 
     call = Upstream.call
 

@@ -34,6 +34,7 @@ from portal.runs.past import (
     RunHead,
     dump_chunk,
     dump_outcome,
+    is_brief,
     load_outcome,
     new_row,
 )
@@ -453,7 +454,10 @@ class Journal:
         except Exception as error:  # noqa: BLE001  # the waiters raise it
             done(None, error)
         else:
-            self.store.submit(write, done, is_lasting=is_lasting)
+            # A run has one answer, which may be large: the thread writes it.
+            texts = [*(event.text for event in events), head.request.code if not self.epoch else ""]
+            brief = answer is None and is_brief(texts, [outcome for _, _, outcome in outcomes])
+            self.store.submit(write, done, is_lasting=is_lasting, is_brief=brief)
 
     def _new_events(self, *, is_ended: bool) -> tuple[Event, ...]:
         """The events that are not written. The run's ending is written only with its answer."""

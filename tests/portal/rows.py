@@ -17,7 +17,7 @@ from portal.records.store.records import CallRow, RunRow, StoreError
 from portal.records.store.run_tables import RunTables
 from portal.records.store.sqlite import SqliteDatabase
 from portal.records.store.tables import LEASE_SECONDS
-from portal.records.store.writer import RunStore
+from portal.records.store.writer import Pace, RunStore
 from portal.runs.past import HEAD, RunHead, new_row, new_run_id
 
 
@@ -104,9 +104,11 @@ def living(tables: Tables) -> Iterator[RunTables]:
 
 
 @asynccontextmanager
-async def store_of(tables: Tables, key: str | None = None, holder: str = "") -> AsyncIterator[RunStore]:
+async def store_of(
+    tables: Tables, key: str | None = None, holder: str = "", pace: Pace | None = None
+) -> AsyncIterator[RunStore]:
     """The store of a portal."""
-    store = RunStore(tables(key, holder), tables(key, holder))
+    store = RunStore(tables(key, holder), tables(key, holder), pace=pace)
     try:
         yield store
     finally:
@@ -127,11 +129,11 @@ def intercepted(store: RunStore, look: Callable[[Write], Exception | None]) -> I
     """Meanwhile `look` sees each write before it is done. If it returns an error, the write fails with it."""
     submit = store.submit
 
-    def intercept(work: Any, done: Any, *, is_lasting: bool = False) -> None:
+    def intercept(work: Any, done: Any, *, is_lasting: bool = False, is_brief: bool = False) -> None:
         named = getattr(work, "keywords", {})
         error = look(Write(named.get("calls", ()), named.get("outcomes", ()), is_lasting))
         if error is None:
-            submit(work, done, is_lasting=is_lasting)
+            submit(work, done, is_lasting=is_lasting, is_brief=is_brief)
         else:
             asyncio.get_running_loop().call_soon(done, None, error)
 

@@ -104,7 +104,7 @@ class PostgresDatabase:
         with self._transaction(""):
             yield
 
-    def commit(self, work: Callable[[], Result], *, is_lasting: bool) -> Result:
+    def commit(self, work: Callable[[], Result], *, is_lasting: bool, is_patient: bool = True) -> Result:
         until = time.monotonic() + PATIENCE_SECONDS
         self._number += 1
         done: list[Result] = []

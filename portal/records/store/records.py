@@ -67,6 +67,10 @@ class DatabaseError(StoreError):
         self.is_in_doubt = is_in_doubt
 
 
+class BusyError(DatabaseError):
+    """Another process writes, and holds the lock. Nothing was done."""
+
+
 class DamagedRowError(StoreError):
     """A row is damaged, or was written with another key."""
 

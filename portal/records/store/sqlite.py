@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from manifests.own_files import locked
-from portal.records.store.records import DatabaseError
+from portal.records.store.records import BusyError, DatabaseError
 
 Result = TypeVar("Result")
 
 BUSY_SECONDS: Final = 5.0
 """How long a write waits for the lock of other processes."""
+
+_CHECKPOINT_PAGES: Final = 1_000
+"""When the write-ahead log has this many pages, a patient commit copies them into the file."""
 
 
 def portals_folder(path: Path) -> Path:
@@ -40,8 +43,10 @@ class SqliteDatabase:
         self.path = path
         self.name = str(path)
         """For messages: the path, or the host and the name of the database."""
-        self._is_lasting: bool | None = None
-        with self._explaining():
+        self._pragmas: dict[str, object] = {}
+        self.commit_seconds = 0.0
+        """How long the disk took for the last COMMIT, with its checkpoint if there was one."""
+        try:
             # Created here, because SQLite would apply the umask. An existing file must not be opened: closing it would
             # drop the locks of this process's other connections, and a process that closes the file then would delete
             # their -wal. Source: sqlite.org/howtocorrupt.html, 2.2.
@@ -51,6 +56,8 @@ class SqliteDatabase:
                 path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
             self._sql.execute("PRAGMA journal_mode = WAL")
+        except (OSError, sqlite3.Error) as error:
+            raise self._explained(error) from None
 
     def prepare(self, schema: str) -> None:
         """Create missing tables and indexes. Within a transaction."""
@@ -58,24 +65,34 @@ class SqliteDatabase:
             self.execute(statement)
 
     @contextmanager
-    def transaction(self, *, is_lasting: bool = False) -> Iterator[None]:
-        """Write everything or nothing; with `is_lasting` it survives a loss of power."""
-        if is_lasting is not self._is_lasting:
-            self.execute(f"PRAGMA synchronous = {'FULL' if is_lasting else 'NORMAL'}")
-            self._is_lasting = is_lasting
+    def transaction(self, *, is_lasting: bool = False, is_patient: bool = True) -> Iterator[None]:
+        """Write everything or nothing; with `is_lasting` it survives a loss of power.
+
+        An impatient one does not wait for other processes (BusyError), and leaves the checkpoint to a patient one.
+        """
+        self._set("synchronous", "FULL" if is_lasting else "NORMAL")
+        self._set("busy_timeout", int(BUSY_SECONDS * 1000) if is_patient else 0)
+        self._set("wal_autocheckpoint", _CHECKPOINT_PAGES if is_patient else 0)
         self.execute("BEGIN IMMEDIATE")
         try:
             yield
+            began = time.perf_counter()
             self.execute("COMMIT")
+            self.commit_seconds = time.perf_counter() - began
         except BaseException:
             if self._sql.in_transaction:
                 self.execute("ROLLBACK")
             raise
 
-    def commit(self, work: Callable[[], Result], *, is_lasting: bool) -> Result:
+    def commit(self, work: Callable[[], Result], *, is_lasting: bool, is_patient: bool = True) -> Result:
         """Do `work` in a transaction. If that fails for a transient reason, `work` is done again from its start."""
-        with self.transaction(is_lasting=is_lasting):
+        with self.transaction(is_lasting=is_lasting, is_patient=is_patient):
             return work()
+
+    def _set(self, pragma: str, value: object) -> None:
+        if self._pragmas.get(pragma) != value:
+            self.execute(f"PRAGMA {pragma} = {value}")
+            self._pragmas[pragma] = value
 
     @contextmanager
     def part(self) -> Iterator[None]:
@@ -91,16 +108,23 @@ class SqliteDatabase:
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> int:
         """Returns the number of changed rows."""
-        with self._explaining():
+        try:
             return self._sql.execute(statement, values).rowcount
+        except sqlite3.Error as error:
+            raise self._explained(error) from None
 
     def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-        with self._explaining():
-            self._sql.executemany(statement, rows)
+        if rows:
+            try:
+                self._sql.executemany(statement, rows)
+            except sqlite3.Error as error:
+                raise self._explained(error) from None
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        with self._explaining():
+        try:
             return self._sql.execute(query, values).fetchall()
+        except sqlite3.Error as error:
+            raise self._explained(error) from None
 
     def now(self) -> float:
         """Seconds since 1970, by the clock that all users of the database share."""
@@ -127,18 +151,12 @@ class SqliteDatabase:
     def close(self) -> None:
         self._sql.close()
 
-    @contextmanager
-    def _explaining(self) -> Iterator[None]:
-        """Raise errors in the operator's words: what is wrong with the file, and what to do."""
-        try:
-            yield
-        except (OSError, sqlite3.Error) as error:
-            reason = (getattr(error, "strerror", None) or str(error)).rstrip(".")
-            hint = "Make room or access, or name another file in runs.store"
-            if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
-                hint = (
-                    "The file is damaged or no store of runs. Move it away, or name another one in runs.store"
-                )
-            elif "locked" in reason:
-                hint = "Another process holds its lock: is one of them stopped?"
-            raise DatabaseError(f"the store of runs {self.path} cannot be used: {reason}. {hint}") from None
+    def _explained(self, error: OSError | sqlite3.Error) -> DatabaseError:
+        """The error in the operator's words: what is wrong with the file, and what to do."""
+        reason, kind = (getattr(error, "strerror", None) or str(error)).rstrip("."), DatabaseError
+        hint = "Make room or access, or name another file in runs.store"
+        if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+            hint = "The file is damaged or no store of runs. Move it away, or name another one in runs.store"
+        elif "locked" in reason:
+            kind, hint = BusyError, "Another process holds its lock: is one of them stopped?"
+        return kind(f"the store of runs {self.path} cannot be used: {reason}. {hint}")

@@ -1,27 +1,75 @@
-"""Access to the store of runs from the event loop: one thread writes, in group commits."""
+"""Access to the store of runs from the event loop.
+
+One thread writes, in group commits. While the disk is fast, the event loop makes brief commits itself: it takes longer
+to wake the thread, and then the loop.
+"""
 
 import asyncio
 import queue
 import threading
 import time
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import anyio
 import anyio.to_thread
 
-from portal.records.store.records import DatabaseError, StoreError
+from portal.records.store.records import BusyError, DatabaseError, StoreError
 from portal.records.store.run_tables import RunTables
+from portal.records.store.sqlite import SqliteDatabase
 from sandbox_runtime.fair_queue import Turns
 
 Result = TypeVar("Result")
 
 _OVERTAKEN_SECONDS: Final = 1.0
 _LEAVE_SECONDS: Final = 2.0
+
+FAST_SECONDS: Final = 0.002
+"""A commit that takes as long is slow."""
+
+_EVIDENCE: Final = 4
+_MOST_IN_A_ROW: Final = 64
+_LONGEST_PAUSE: Final = 1_000
+
+
+class Pace:
+    """Decides whether the event loop may commit by itself. Without I/O; times are in seconds.
+
+    One of the thread's last 4 commits has to be fast. Not all: there, the interpreter's lock is waited for, too. After
+    a slow commit on the loop the thread makes the next ones, 2 for each millisecond, and at most 1,000. So slow commits
+    hold the loop for at most 0.5 ms per commit on average; only one that took over 0.5 s is not paid back in full. Then
+    the loop tries again. The thread also makes every 65th commit, because only the thread checkpoints.
+    """
+
+    def __init__(self) -> None:
+        self._threads = deque[float](maxlen=_EVIDENCE)
+        self._pause = _EVIDENCE
+        """Commits that the thread makes before the loop may."""
+        self._in_a_row = 0
+
+    @property
+    def is_fast(self) -> bool:
+        return self._pause <= 0 and min(self._threads) < FAST_SECONDS
+
+    def note_thread(self, seconds: float) -> None:
+        """The thread has committed, and the disk took so long."""
+        self._threads.append(seconds)
+        self._pause -= 1
+        self._in_a_row = 0
+
+    def note_loop(self, seconds: float) -> None:
+        """The loop has committed, and was held for so long."""
+        self._in_a_row += 1
+        if seconds >= FAST_SECONDS:
+            self._threads.clear()
+            self._pause = min(int(seconds / FAST_SECONDS * _EVIDENCE), _LONGEST_PAUSE)
+        elif self._in_a_row >= _MOST_IN_A_ROW:
+            self._pause = 1
 
 
 @dataclass(slots=True)
@@ -33,10 +81,13 @@ class _Job:
     loop: asyncio.AbstractEventLoop
 
 
-class RunStore:
-    """Writes in a thread, so that no commit blocks the event loop. All writes that wait share one commit."""
+_Outcome: TypeAlias = tuple[_Job, object, Exception | None]
 
-    def __init__(self, tables: RunTables, reader: RunTables) -> None:
+
+class RunStore:
+    """Writes in a thread, so that no slow commit blocks the event loop. All writes that wait share one commit."""
+
+    def __init__(self, tables: RunTables, reader: RunTables, *, pace: Pace | None = None) -> None:
         self._tables = tables
         self._reader = reader
         self.seal = tables.seal
@@ -46,6 +97,13 @@ class RunStore:
         self._reading = Turns(1)
         self._last = -1
         self._changed = 0.0
+        self.written = Counter[str]()
+        """Writes by who made them: the `loop` or the `thread`."""
+        database = tables.database
+        self._local = database if isinstance(database, SqliteDatabase) else None
+        self._pace = pace or Pace()
+        self._unfinished = 0
+        """Jobs that the thread got and the loop has not seen the end of. Only the loop counts."""
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="store of runs", daemon=True)
         self._thread.start()
@@ -76,13 +134,28 @@ class RunStore:
         *,
         is_lasting: bool = False,
         is_last: bool = False,
+        is_brief: bool = False,
     ) -> None:
         """Like `write`, without waiting: `done` is called in the event loop with the result, or with the error.
 
         `is_last` work runs just before the commit, so a lock shared by all portals is held briefly, and never while
         waiting for another lock.
+
+        `is_brief` work computes for much less than a millisecond. It may be committed on the event loop, and then
+        `done` is called BEFORE this method returns. It is not if anything else is unfinished (so the order stays), the
+        disk is slow (`Pace`), another process writes, or the database is Postgres.
         """
-        self._jobs.put(_Job(work, is_lasting, is_last, done, asyncio.get_running_loop()))
+        job = _Job(work, is_lasting, is_last, done, asyncio.get_running_loop())
+        if is_brief and self._local and not self._unfinished and self._pace.is_fast:
+            began = time.perf_counter()
+            ((_, result, error),) = self._commit([job], is_patient=False)
+            if not isinstance(error, BusyError):
+                self._pace.note_loop(time.perf_counter() - began)
+                self.written["loop"] += 1
+                done(result, error)
+                return
+        self._unfinished += 1
+        self._jobs.put(job)
 
     async def read(self, work: Callable[[RunTables], Result], owner: str = "") -> Result:
         """Read in a thread; owners take turns. Raises StoreError: it cannot be read."""
@@ -116,27 +189,31 @@ class RunStore:
                 while True:
                     jobs.append(self._jobs.get_nowait())
             is_open = None not in jobs
-            self._commit(sorted((job for job in jobs if job is not None), key=attrgetter("is_last")))
+            wanted = sorted((job for job in jobs if job is not None), key=attrgetter("is_last"))
+            for job, result, failure in self._commit(wanted):
+                # If the loop has ended, no one waits any longer.
+                with suppress(RuntimeError):
+                    job.loop.call_soon_threadsafe(self._end, job, result, failure)
 
-    def _commit(self, jobs: list[_Job]) -> None:
-        outcomes: list[tuple[_Job, object, Exception | None]] = []
+    def _commit(self, jobs: list[_Job], *, is_patient: bool = True) -> list[_Outcome]:
+        """Do these jobs in one transaction. Only an impatient one is committed on the event loop."""
+        is_lasting = any(job.is_lasting for job in jobs)
+        commit = partial(self._tables.database.commit, is_lasting=is_lasting, is_patient=is_patient)
         try:
-            is_lasting = any(job.is_lasting for job in jobs)
             if len(jobs) == 1:
-                result = self._tables.database.commit(
-                    partial(jobs[0].work, self._tables), is_lasting=is_lasting
-                )
-                outcomes = [(jobs[0], result, None)]
-            else:
-                outcomes = self._tables.database.commit(lambda: [*map(self._do, jobs)], is_lasting=is_lasting)
+                return [(jobs[0], commit(partial(jobs[0].work, self._tables)), None)]
+            return commit(lambda: [*map(self._do, jobs)])
         except Exception as error:  # noqa: BLE001  # the waiting tasks raise it
-            outcomes = [(job, None, error) for job in jobs]
-        for job, result, failure in outcomes:
-            # If the loop has ended, no one waits any longer.
-            with suppress(RuntimeError):
-                job.loop.call_soon_threadsafe(job.done, result, failure)
+            return [(job, None, error) for job in jobs]
 
-    def _do(self, job: _Job) -> tuple[_Job, object, Exception | None]:
+    def _end(self, job: _Job, result: object, failure: Exception | None) -> None:
+        self._unfinished -= 1
+        self.written["thread"] += 1
+        if self._local and failure is None:
+            self._pace.note_thread(self._local.commit_seconds)
+        job.done(result, failure)
+
+    def _do(self, job: _Job) -> _Outcome:
         """Do one of the jobs of a transaction. Raises DatabaseError: then none of them is written."""
         try:
             with self._tables.database.part():

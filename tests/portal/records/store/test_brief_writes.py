@@ -1,0 +1,248 @@
+"""Brief writes are committed on the event loop while the disk is fast, and never otherwise."""
+
+import asyncio
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from portal.records.store.records import RunRow
+from portal.records.store.run_tables import RunTables
+from portal.records.store.sqlite import SqliteDatabase
+from portal.records.store.writer import Pace, RunStore, resolve
+from portal.runs.past import is_brief
+from sandbox_runtime.call_port import Outcome
+from tests.portal.rows import Tables, begun, kinds, store_of
+from tests.portal.rows import opened as tables_in
+
+FAST, SLOW, HICCUP = 0.0001, 0.003, 0.2
+
+
+class AlwaysFast(Pace):
+    is_fast = True
+
+
+class FastLoop(Pace):
+    """What the loop commits always counts as fast."""
+
+    def note_loop(self, seconds: float) -> None:
+        super().note_loop(FAST)
+
+
+class SlowDatabase(SqliteDatabase):
+    """A disk that takes 3 ms, and notes whom each commit holds up."""
+
+    def __init__(self, path: Path) -> None:
+        self.held = list[threading.Thread]()
+        super().__init__(path)
+
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> int:
+        if statement == "COMMIT":
+            time.sleep(SLOW)
+            self.held.append(threading.current_thread())
+        return super().execute(statement, values)
+
+
+def paced(*threads: float, to: Pace | None = None) -> Pace:
+    """After such commits of the thread."""
+    pace = to or Pace()
+    for seconds in threads:
+        pace.note_thread(seconds)
+    return pace
+
+
+def in_thread(pace: Pace, seconds: float = FAST) -> int:
+    """How many commits, which take so long, the thread makes before the loop may."""
+    for number in range(2_000):
+        if pace.is_fast:
+            return number
+        pace.note_thread(seconds)
+    return -1
+
+
+def note(file: RunTables, run: str, kind: str) -> None:
+    file.note(run, kind)
+
+
+def brief(store: RunStore, work: Any) -> "asyncio.Future[Any]":
+    """Submit it. The future is done already if the loop has committed it."""
+    future = asyncio.get_running_loop().create_future()
+    store.submit(work, partial(resolve, future), is_lasting=True, is_brief=True)
+    return future
+
+
+# When the loop may commit
+
+
+@pytest.mark.parametrize(
+    ("threads", "is_fast"),
+    [
+        ([], False),
+        ([FAST] * 3, False),
+        ([FAST] * 4, True),
+        ([SLOW, SLOW, FAST, SLOW], True),  # the slow ones may have waited for the interpreter's lock
+        ([SLOW] * 100, False),
+        ([FAST, *[SLOW] * 4], False),
+        ([*[SLOW] * 100, FAST], True),
+    ],
+)
+def test_loop_commits_while_one_of_the_last_commits_of_the_thread_was_fast(
+    threads: list[float], is_fast: bool
+) -> None:
+    assert paced(*threads).is_fast is is_fast
+
+
+@pytest.mark.parametrize(("held", "pause"), [(FAST, 0), (0.002, 4), (SLOW, 6), (HICCUP, 400), (60.0, 1_000)])
+def test_slow_commit_on_the_loop_is_paid_back_by_the_thread_and_then_the_loop_tries_again(
+    held: float, pause: int
+) -> None:
+    pace = paced(*[FAST] * 4)
+    pace.note_loop(held)
+    assert in_thread(pace) == pause
+    pace.note_loop(FAST)
+    assert pace.is_fast
+
+
+def test_disk_that_stays_slow_holds_the_loop_once() -> None:
+    pace = paced(*[FAST] * 4)
+    pace.note_loop(SLOW)
+    assert in_thread(pace, SLOW) == -1
+
+
+def test_thread_makes_every_65th_commit() -> None:
+    pace, made = paced(*[FAST] * 4), list[str]()
+    for _ in range(130):
+        made.append("loop" if pace.is_fast else "thread")
+        (pace.note_loop if pace.is_fast else pace.note_thread)(FAST)
+    assert [at for at, who in enumerate(made, 1) if who == "thread"] == [65, 130]
+
+
+def test_what_takes_long_to_write_is_not_brief() -> None:
+    shown = [{"type": "text", "text": "x" * 20_000}]
+    short = [Outcome({"n": [1, 2]}), Outcome(text=b"1"), Outcome(content=[{"type": "text", "text": "x"}])]
+    long = [
+        Outcome("x" * 20_000),
+        Outcome(text=b"x" * 20_000),
+        Outcome(1, content=[*shown]),
+        Outcome(data=shown),
+    ]
+    many = [
+        Outcome([0] * 20_000),
+        Outcome({str(n): [n] for n in range(2_000)}),
+        Outcome([[{"n": "x" * 20_000}]]),
+    ]
+    assert is_brief(["sent"], short) and is_brief([], [])
+    assert not any(is_brief(["sent"], [outcome]) for outcome in (*long, *many))
+    assert not is_brief(["x" * 10_000, "x" * 10_000], [])
+
+
+# What it does then
+
+
+@pytest.mark.anyio
+async def test_brief_write_is_done_when_it_returns_unless_it_is_in_postgres(tables: Tables) -> None:
+    run = begun(tables())
+    async with store_of(tables, pace=AlwaysFast()) as store:
+        done = brief(store, partial(note, run=run.id, kind="noted"))
+        assert done.done() is not isinstance(tables.place, str)
+        await done
+        assert await store.read(partial(kinds, run=run.id)) == ["began", "noted"]
+
+
+@pytest.mark.anyio
+async def test_commit_on_the_loop_is_on_the_disk_and_neither_waits_for_a_lock_nor_checkpoints(
+    tmp_path: Path,
+) -> None:
+    def settings(file: RunTables) -> list[int]:
+        pragmas = ("synchronous", "busy_timeout", "wal_autocheckpoint")
+        return [file.database.rows(f"PRAGMA {each}")[0][0] for each in pragmas]
+
+    async with store_of(Tables(tmp_path), pace=AlwaysFast()) as store:
+        for _ in range(2):
+            assert brief(store, settings).result() == [2, 0, 0]
+            assert await store.write(settings, is_lasting=True) == [2, 5_000, 1_000]
+            assert await store.write(settings) == [1, 5_000, 1_000]
+
+
+@pytest.mark.anyio
+async def test_brief_write_that_fails_changes_nothing(tmp_path: Path) -> None:
+    def fail(file: RunTables) -> None:
+        file.note(run.id, "undone")
+        raise ValueError("its own failure")
+
+    run = begun(tables_in(tmp_path))
+    async with store_of(Tables(tmp_path), pace=AlwaysFast()) as store:
+        assert isinstance(brief(store, fail).exception(), ValueError)
+        assert await store.read(partial(kinds, run=run.id)) == ["began"]
+        assert brief(store, partial(note, run=run.id, kind="noted")).done()
+
+
+@pytest.mark.anyio
+async def test_brief_write_waits_for_what_the_thread_has_to_do(tmp_path: Path) -> None:
+    run, ended = begun(tables_in(tmp_path)), list[str]()
+    async with store_of(Tables(tmp_path), pace=AlwaysFast()) as store:
+        for number in range(20):
+            name = f"{number}"
+            store.submit(
+                partial(note, run=run.id, kind=name),
+                lambda *_, name=name: ended.append(name),
+                is_brief=number % 3 > 0,
+            )
+        assert not ended
+        await store.write(lambda file: None)
+        wanted = [str(number) for number in range(20)]
+        assert ended == wanted
+        assert await store.read(partial(kinds, run=run.id)) == ["began", *wanted]
+        assert store.written == {"thread": 21}
+        assert brief(store, lambda file: None).done()
+
+
+@pytest.mark.anyio
+async def test_slow_disk_holds_the_loop_once_and_a_disk_that_was_never_fast_not_at_all(
+    tmp_path: Path,
+) -> None:
+    for pace, held in ((paced(*[FAST] * 4), 1), (Pace(), 0)):
+        database = SlowDatabase(tmp_path / "runs.sqlite")
+        store = RunStore(RunTables(database, None), tables_in(tmp_path), pace=pace)
+        database.held.clear()
+        for _ in range(10):
+            await brief(store, lambda file: None)
+        assert database.held.count(threading.current_thread()) == store.written["loop"] == held
+        await store.close()
+
+
+@pytest.mark.anyio
+async def test_lock_of_another_process_does_not_hold_the_loop(tmp_path: Path) -> None:
+    run = begun(tables_in(tmp_path))
+    with closing(sqlite3.connect(tmp_path / "runs.sqlite", isolation_level=None)) as other:
+        async with store_of(Tables(tmp_path), pace=AlwaysFast()) as store:
+            other.execute("BEGIN IMMEDIATE")
+            writes = [brief(store, partial(note, run=run.id, kind=kind)) for kind in ("first", "second")]
+            assert not any(write.done() for write in writes)  # it had to return: this thread holds the lock
+            other.execute("COMMIT")
+            await asyncio.gather(*writes)
+            assert await store.read(partial(kinds, run=run.id)) == ["began", "first", "second"]
+            assert brief(store, lambda file: None).done()
+
+
+@pytest.mark.anyio
+async def test_write_ahead_log_stays_short_though_only_the_loop_has_something_to_write(
+    tmp_path: Path,
+) -> None:
+    def append(file: RunTables, run: RunRow, n: int) -> None:
+        file.advance(run.id, run.epoch, chunk=os.urandom(4_000), n=n)
+
+    run, longest = begun(tables_in(tmp_path)), 0
+    async with store_of(Tables(tmp_path), pace=paced(*[FAST] * 4, to=FastLoop())) as store:
+        for number in range(1, 1_001):
+            await brief(store, partial(append, run=run, n=number))
+            longest = max(longest, (tmp_path / "runs.sqlite-wal").stat().st_size)
+    assert store.written["loop"] > 950
+    assert longest < 8 << 20
