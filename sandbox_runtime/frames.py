@@ -39,7 +39,7 @@ class ToWorker(enum.IntEnum):
     PREPARE = 1  # RUN_START, u64 length of the namespaces, the namespaces separated by spaces, the script
     EXECUTE = 2  # settings, JSON for the guest
     ANSWERS = 3  # the elements of a JSON array for the guest
-    RENEW = 4  # replace the instance
+    RENEW = 4  # make the instance as new now; otherwise the next PREPARE does
     REPLAY_LOG = 5  # for the next run: REPLAY_LOG_HEADER, a trace, the answers in it
 
 

@@ -83,7 +83,6 @@ class Run:
     _next: asyncio.Future[_Message] | None = None
     _calls: CallsInFlight | None = None
     _port_error: BaseException | None = None
-    _is_renewed: bool = False
 
     def __post_init__(self) -> None:
         self._error = self.refusal
@@ -178,8 +177,6 @@ class Run:
         worker = self.worker
         if worker is not None and worker.is_alive:
             worker.listen(None)
-            if self.replace is not None and not self._is_renewed:
-                worker.send(frames.ToWorker.RENEW)
 
     def receive(self, kind: int, payload: bytes) -> None:
         """Process a frame from the worker. Raises FrameError: it is unexpected now."""
@@ -315,7 +312,6 @@ class Run:
             return 0.0, Ending(None, self._failure(kind, payload), ())
         cpu_ms, self._captured.dropped_bytes = frames.END_HEADER.unpack_from(payload)
         if kind == frames.ToPortal.FINISHED:
-            self._is_renewed = True
             body = payload[frames.END_HEADER.size :]
             read = partial(read_ending, body, self.bounds, knows, most_values)
             return cpu_ms, await _in_thread_if_long(len(body), read)
@@ -334,7 +330,6 @@ class Run:
         if kind != frames.ToPortal.TRAPPED or len(payload) < frames.END_HEADER.size + frames.TRAP_HEADER.size:
             worker.kill("it violated the protocol")
             return worker_lost("it violated the protocol")
-        self._is_renewed = True
         (cause,) = frames.TRAP_HEADER.unpack_from(payload, frames.END_HEADER.size)
         if self.replace is None:
             worker.kill("the session's interpreter crashed")

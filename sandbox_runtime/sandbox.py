@@ -15,6 +15,7 @@ from manifests.grants import Limits
 from sandbox_runtime.aot import AotCache, component_sha256, default_cache, guest_component
 from sandbox_runtime.errors import WorkerStartError
 from sandbox_runtime.fair_queue import BusyError, FairQueue, QueueLimits
+from sandbox_runtime.frames import ToWorker
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
 from sandbox_runtime.recording import Origin, Recording
 from sandbox_runtime.result import Bounds, RunError, worker_lost
@@ -172,6 +173,8 @@ class Session:
 _GROW_EVERY_SECONDS = 0.02
 _SLOW_SECONDS = 0.1
 _BUSY_FACTOR = 2
+_RENEWAL_SECONDS = 0.001
+"""A free worker renews its instance this much later: until then the processors are needed to write the answer."""
 _LINGER_SECONDS = 60.0
 _RETRY_SECONDS = 1.0
 _QUICK_RETRIES = 3
@@ -195,7 +198,7 @@ class Workers:
     queue: QueueLimits = field(default_factory=QueueLimits)
     all: set[WorkerProcess] = field(default_factory=set)
     free: dict[WorkerProcess, asyncio.TimerHandle] = field(default_factory=dict)
-    """The free workers, longest free first, each with the timer that retires it."""
+    """The free workers, longest free first, each with the timer that renews or retires it."""
     _held: dict[WorkerProcess, tuple[str, float]] = field(default_factory=dict)
     """The caller that took each of the other workers, and when, in the loop's time."""
     _growth: asyncio.TimerHandle | None = None
@@ -254,6 +257,7 @@ class Workers:
             self._add_free(worker)
         else:
             self._hold(worker, waiter.caller)
+            worker.send(ToWorker.RENEW)
             waiter.set_result(worker)
 
     async def close(self) -> None:
@@ -267,6 +271,10 @@ class Workers:
         await self.launcher.close()
 
     def _add_free(self, worker: WorkerProcess) -> None:
+        self.free[worker] = asyncio.get_running_loop().call_later(_RENEWAL_SECONDS, self._renew, worker)
+
+    def _renew(self, worker: WorkerProcess) -> None:
+        worker.send(ToWorker.RENEW)
         self.free[worker] = asyncio.get_running_loop().call_later(_LINGER_SECONDS, self._retire, worker)
 
     def _retire(self, worker: WorkerProcess) -> None:

@@ -37,6 +37,7 @@ class Worker:
         self._start = frames.RunStart()
         self._clock = CpuClock(engine, parent)
         self._least_memory_bytes = 0
+        self._is_used = False
         self._replay_log: ReplayLog | None = None
         host.channel = self._channel
 
@@ -78,7 +79,8 @@ class Worker:
         self._instance = self._engine.instantiate()
 
     def _prepare(self, payload: bytes) -> None:
-        self._start = frames.RunStart(*frames.RUN_START.unpack_from(payload))
+        self._renew()
+        self._start, self._is_used = frames.RunStart(*frames.RUN_START.unpack_from(payload)), True
         replay_log, self._replay_log = self._replay_log, None
         self._host.begin(self._start, replay_log)
         (length,) = frames.COUNT.unpack_from(payload, frames.RUN_START.size)
@@ -108,8 +110,6 @@ class Worker:
             return
         self._clock.pause()
         self._host.send(frames.ToPortal.FINISHED, self._end(), answer)
-        if not self._start.is_session:
-            self._renew()
 
     def _report_trap(self, error: WasmtimeError) -> None:
         self._clock.pause()
@@ -117,7 +117,6 @@ class Worker:
         message = str(error)
         cause = frames.TRAP_HEADER.pack(self._cause(error, message))
         self._host.send(frames.ToPortal.TRAPPED, self._end(), cause, message[-500:].encode())
-        self._renew()
 
     def _cause(self, error: WasmtimeError, message: str) -> frames.TrapCause:
         if self._host.stopped is not None:
@@ -139,7 +138,10 @@ class Worker:
         return frames.END_HEADER.pack(self._clock.used_seconds * 1000, self._host.dropped_bytes)
 
     def _renew(self) -> None:
-        self._instance = self._engine.renewed(self._instance)
+        """Make the instance ready for the next script, if one ran in it. A session keeps its instance."""
+        if self._is_used and not self._start.is_session:
+            self._instance = self._engine.renewed(self._instance)
+            self._is_used = False
 
 
 class CpuClock:
