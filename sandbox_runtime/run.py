@@ -12,8 +12,9 @@ import anyio
 from manifests.grants import Limits
 from manifests.json_value import Json
 from sandbox_runtime import frames
+from sandbox_runtime.admission import TooManyCallsError
 from sandbox_runtime.call_port import CallObserver, CallPort
-from sandbox_runtime.calls import CallsInFlight, TooManyCallsError
+from sandbox_runtime.calls import CallsInFlight
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
 from sandbox_runtime.guest_json import clean, encode
 from sandbox_runtime.recording import Origin, Record, Recording
@@ -175,7 +176,7 @@ class Run:
         wall_ms = (asyncio.get_running_loop().time() - started) * 1000
         read_blocks = partial(self._captured.read_blocks, bounds.result_values)
         blocks, values = await _in_thread_if_long(self._captured.blocks_bytes, read_blocks)
-        cpu_ms, ending = await self._ending(kind, payload, calls.knows, bounds.result_values - values)
+        cpu_ms, ending = await self._ending(kind, payload, calls.answers.knows, bounds.result_values - values)
         return self._result(ending, wall_ms, cpu_ms, blocks)
 
     def close(self) -> None:
@@ -193,7 +194,10 @@ class Run:
         if self._next is None or self._next.done():
             raise frames.FrameError(f"unsolicited frame {kind}")
         if self.recording is not None:
+            was_live = self.recording.is_live
             self.recording.take(kind, payload)
+            if self._calls is not None and self.recording.is_live and not was_live:
+                self._calls.go_live()
             if kind == frames.ToPortal.TRACE:
                 return
         if self._calls is not None:
@@ -365,7 +369,7 @@ class Run:
         captured = self._captured
         notices = (*captured.notices, *ending.notices)
         stdout, dropped = captured.stdout, captured.dropped_bytes
-        answers_bytes = 0 if self._calls is None else self._calls.answers_bytes
+        answers_bytes = 0 if self._calls is None else self._calls.answers.value_bytes
         return RunResult(
             ending.value, ending.error, stdout, dropped, blocks, notices, wall_ms, cpu_ms, answers_bytes
         )

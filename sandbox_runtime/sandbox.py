@@ -173,7 +173,7 @@ class Session:
 _GROW_EVERY_SECONDS = 0.02
 _SLOW_SECONDS = 0.1
 _BUSY_FACTOR = 2
-_RENEWAL_SECONDS = 0.001
+_RENEWAL_SECONDS = 0.002
 """A free worker renews its instance this much later: until then the processors are needed to write the answer."""
 _LINGER_SECONDS = 60.0
 _RETRY_SECONDS = 1.0
@@ -217,12 +217,11 @@ class Workers:
 
     async def start(self, on_death: Callable[[WorkerProcess], None]) -> WorkerProcess:
         """Start one more worker, for the pool or for a session; `on_death` drops it. Raises WorkerStartError."""
-        worker = await WorkerProcess.start(self.launcher)
+        worker = await WorkerProcess.start(self.launcher, on_death)
         if not (worker.is_alive and self._is_open):
             worker.kill("the sandbox was closed")
             raise WorkerStartError("the sandbox was closed while a worker started")
         self.all.add(worker)
-        worker.on_death = on_death
         return worker
 
     async def take(self, caller: str = "", script_bytes: int = 0) -> WorkerProcess:
@@ -304,7 +303,9 @@ class Workers:
         self._growth = loop.call_later(_GROW_EVERY_SECONDS, self._grow)
 
     def _replace(self, dead: WorkerProcess) -> None:
-        self.all.discard(dead)
+        if dead not in self.all:
+            return  # it did not start
+        self.all.remove(dead)
         self._let_go(dead)
         if (retiring := self.free.pop(dead, None)) is not None:
             retiring.cancel()

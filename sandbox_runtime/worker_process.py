@@ -180,14 +180,14 @@ class WorkerProcess(asyncio.Protocol):
     Its frames are untrusted: a guest that escaped the engine would control them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_death: Callable[["WorkerProcess"], None]) -> None:
         self.pid = 0
         self.protections: tuple[str, ...] = ()
         self.is_alive = True
         self.is_congested = False
         """Whether it does not read its answers. Then no call is started."""
         self._is_held = False
-        self.on_death: Callable[[WorkerProcess], None] = lambda _: None
+        self._on_death = on_death
         self._reader = FrameReader(_IDLE_FRAME_BYTES)
         self._listener: Listener | None = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -195,12 +195,14 @@ class WorkerProcess(asyncio.Protocol):
         self._kill: Callable[[], None] = lambda: None
 
     @classmethod
-    async def start(cls, launcher: Launcher) -> "WorkerProcess":
+    async def start(cls, launcher: Launcher, on_death: Callable[["WorkerProcess"], None]) -> "WorkerProcess":
         """Start a worker and wait until it is ready, at most 10 s. Raises WorkerStartError."""
         try:
             ours, theirs = socket.socketpair()
             with theirs:
-                _, worker = await asyncio.get_running_loop().create_connection(cls, sock=ours)
+                _, worker = await asyncio.get_running_loop().create_connection(
+                    lambda: cls(on_death), sock=ours
+                )
                 try:
                     worker._kill = await launcher.launch(theirs)
                     theirs.close()
@@ -250,7 +252,7 @@ class WorkerProcess(asyncio.Protocol):
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.on_worker_lost(reason)
-        self.on_death(self)
+        self._on_death(self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
