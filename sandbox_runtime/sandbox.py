@@ -174,7 +174,7 @@ _GROW_EVERY_SECONDS = 0.02
 _SLOW_SECONDS = 0.1
 _BUSY_FACTOR = 2
 _RENEWAL_SECONDS = 0.002
-"""A free worker renews its instance this much later: until then the processors are needed to write the answer."""
+"""Free workers renew their instances this much later, or when the next script comes: the answer is written first."""
 _LINGER_SECONDS = 60.0
 _RETRY_SECONDS = 1.0
 _QUICK_RETRIES = 3
@@ -198,7 +198,9 @@ class Workers:
     queue: QueueLimits = field(default_factory=QueueLimits)
     all: set[WorkerProcess] = field(default_factory=set)
     free: dict[WorkerProcess, asyncio.TimerHandle] = field(default_factory=dict)
-    """The free workers, longest free first, each with the timer that renews or retires it."""
+    """The free workers, longest free first, each with the timer that retires it."""
+    _used: list[WorkerProcess] = field(default_factory=list)
+    """The workers whose instance has run a script since it was new."""
     _held: dict[WorkerProcess, tuple[str, float]] = field(default_factory=dict)
     """The caller that took each of the other workers, and when, in the loop's time."""
     _growth: asyncio.TimerHandle | None = None
@@ -230,6 +232,7 @@ class Workers:
         turns = islice(self.free, max(len(self.free) - _BUSY_FACTOR * self.size, 0), None)
         if self.waiting.has_room(caller) and (worker := next(turns, None)) is not None:
             self.free.pop(worker).cancel()
+            self._renew()
             self.waiting.held[caller] += 1
             self._hold(worker, caller)
             return worker
@@ -270,11 +273,14 @@ class Workers:
         await self.launcher.close()
 
     def _add_free(self, worker: WorkerProcess) -> None:
-        self.free[worker] = asyncio.get_running_loop().call_later(_RENEWAL_SECONDS, self._renew, worker)
+        loop = asyncio.get_running_loop()
+        self.free[worker] = loop.call_later(_LINGER_SECONDS, self._retire, worker)
+        self._used.append(worker)
+        loop.call_later(_RENEWAL_SECONDS, self._renew)
 
-    def _renew(self, worker: WorkerProcess) -> None:
-        worker.send(ToWorker.RENEW)
-        self.free[worker] = asyncio.get_running_loop().call_later(_LINGER_SECONDS, self._retire, worker)
+    def _renew(self) -> None:
+        while self._used:
+            self._used.pop().send(ToWorker.RENEW)
 
     def _retire(self, worker: WorkerProcess) -> None:
         if self._pooled > self.size:
