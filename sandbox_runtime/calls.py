@@ -2,10 +2,9 @@
 
 import asyncio
 import contextvars
-import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
-from typing import Any
+from functools import partial
 
 from manifests.json_value import Json
 from sandbox_runtime.admission import Admission, GuestCall
@@ -120,24 +119,19 @@ class CallsInFlight:
             self._refuse(call, arguments)
             self._admission.end(call)
             return
-        task = _eager_task(self._run(call, arguments), self._context.copy())
-        if task.done():
-            self._end(call, task)
-        else:
-            self._running[call.identity] = task
-            task.add_done_callback(lambda done: self._on_task_done(call, done))
+        running, context = self._run(call, arguments), self._context.copy()
+        task = asyncio.get_running_loop().create_task(running, context=context)
+        self._running[call.identity] = task
+        task.add_done_callback(partial(self._on_task_done, call))
 
     async def _run(self, call: GuestCall, arguments: dict[str, Json]) -> None:
         self._answer(call, await self.port(ToolCall(call.seq, call.function, arguments)))
 
-    def _end(self, call: GuestCall, task: "asyncio.Task[None]") -> None:
-        self._running.pop(call.identity, None)
+    def _on_task_done(self, call: GuestCall, task: "asyncio.Task[None]") -> None:
+        del self._running[call.identity]
         self._admission.end(call)
         if not task.cancelled() and (error := task.exception()) is not None:
             self.fail(error)
-
-    def _on_task_done(self, call: GuestCall, task: "asyncio.Task[None]") -> None:
-        self._end(call, task)
         self.start_waiting()
 
     def _answer(self, call: GuestCall, outcome: Outcome) -> None:
@@ -189,11 +183,3 @@ class CallsInFlight:
             self.worker.send(ToWorker.ANSWERS, answers)
             if self.recording is not None:
                 self.recording.answer(answers)
-
-
-def _eager_task(work: Coroutine[Any, Any, None], context: contextvars.Context) -> "asyncio.Task[None]":
-    """A task that runs to its first wait at once, where Python supports it (3.12)."""
-    loop = asyncio.get_running_loop()
-    if sys.version_info >= (3, 12):
-        return asyncio.Task(work, loop=loop, eager_start=True, context=context)
-    return loop.create_task(work, context=context)
