@@ -159,12 +159,11 @@ class Run:
             settings = self._replayed.settings.encode()
         else:
             settings = self._begun or _guest_settings(bounds.limits, self.origin, table, self.grants)
-        has_begun, self._begun = bool(self._begun), b""
         if self.recording is not None:
             self.recording.execute(settings)
         try:
             too_slow = bounds.exceeded("wall_limit")
-            parts = None if has_begun else (settings,)
+            parts = () if self._begun else (settings,)
             kind, payload = await self._ask(
                 frames.ToWorker.EXECUTE, parts, bounds.limits.wall_seconds, too_slow
             )
@@ -181,13 +180,13 @@ class Run:
 
     def close(self) -> None:
         """Release the worker. A prepared script that did not run is dropped."""
-        # These objects refer to each other. Breaking the cycle frees the run's memory now, not at a garbage collection.
-        self._calls = None
         worker = self.worker
         if worker is not None and worker.is_alive:
             worker.listen(None)
-            if self._begun:
+            if self._begun and self._calls is None:
                 worker.kill("its script began and was not executed")
+        # These objects refer to each other. Breaking the cycle frees the run's memory now, not at a garbage collection.
+        self._calls = None
 
     def receive(self, kind: int, payload: bytes) -> None:
         """Process a frame from the worker. Raises FrameError: it is unexpected now."""
@@ -299,7 +298,7 @@ class Run:
         return await self._ask(frames.ToWorker.PREPARE, parts, _PREPARE_SECONDS, _TOO_SLOW)
 
     async def _ask(
-        self, kind: frames.ToWorker, parts: tuple[bytes, ...] | None, seconds: float, too_slow: RunError
+        self, kind: frames.ToWorker, parts: tuple[bytes, ...], seconds: float, too_slow: RunError
     ) -> _Message:
         """Send a frame, unless it has no parts, and wait for its answer. A worker that is too slow is killed."""
         assert self.worker is not None
@@ -308,10 +307,10 @@ class Run:
         if not self.worker.is_alive:
             self.on_worker_lost("it ended while it was idle")
         timer = loop.call_later(seconds, self._kill, too_slow)
-        if parts is None:
-            self.worker.go_on()
-        else:
+        if parts:
             self.worker.send(kind, *parts)
+        else:
+            self.worker.go_on()
         try:
             return await self._next
         except asyncio.CancelledError:
