@@ -234,7 +234,6 @@ class Recording:
         self.events: list[Event] = []
         self.is_live = True
         """Whether calls are made and answered; a replayed run takes the answers from its record instead."""
-        self.on_live: Callable[[], None] | None = None
         self.worker_pid: int | None = None
         """The process id of the run's worker."""
         self.is_too_large = False

@@ -182,8 +182,6 @@ class Repetition(Recording):
             expected = self.replayed.events[index] if index < len(self.replayed.events) else None
             if expected is None and self._goes_on:
                 self.is_live = True
-                if self.on_live is not None:
-                    self.on_live()
             elif expected is None or expected.kind == "stopped":
                 raise FrameError("the record ends here")
             elif event != expected and (masked := event.masked(self._mask)) != expected.masked(self._mask):

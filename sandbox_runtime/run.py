@@ -12,8 +12,9 @@ import anyio
 from manifests.grants import Limits
 from manifests.json_value import Json
 from sandbox_runtime import frames
+from sandbox_runtime.admission import TooManyCallsError
 from sandbox_runtime.call_port import CallObserver, CallPort
-from sandbox_runtime.calls import CallsInFlight, TooManyCallsError
+from sandbox_runtime.calls import CallsInFlight
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
 from sandbox_runtime.guest_json import clean, encode
 from sandbox_runtime.recording import Origin, Record, Recording
@@ -83,7 +84,8 @@ class Run:
     _next: asyncio.Future[_Message] | None = None
     _calls: CallsInFlight | None = None
     _port_error: BaseException | None = None
-    _is_renewed: bool = False
+    _begun: bytes = b""
+    """The settings with which the script may begin, or has begun, before `execute`."""
 
     def __post_init__(self) -> None:
         self._error = self.refusal
@@ -109,10 +111,12 @@ class Run:
         """The script's output so far."""
         return self._captured.stdout
 
-    async def prepare(self, script: str, namespaces: Collection[str]) -> Prepared:
-        """Parse a script inside the sandbox without running it.
+    async def prepare(self, script: str, namespaces: Collection[str], *, may_begin: bool = False) -> Prepared:
+        """Parse a script inside the sandbox.
 
-        `namespaces` are all existing ones. Limits: 5 s, and 1 MiB of script.
+        `namespaces` are all existing ones. Limits: 5 s, and 1 MiB of script. With `may_begin` a script that uses
+        nothing of the library begins at once, which saves a round trip. It has no effect before `execute`, since none
+        of its frames is read.
         """
         script = script if script.isascii() else clean(script)
         if (size := len(script.encode())) > MAX_SCRIPT_BYTES:
@@ -121,6 +125,8 @@ class Run:
             return Prepared(script, error=self._error)
         limits, origin, names = self.bounds.limits, self.origin, tuple(namespaces)
         head = Record(origin, script, names, limits, self._longest_call, None, ())
+        if may_begin and self.replace is not None:  # a session outlives a script that does not run
+            self._begun = _guest_settings(limits, origin, {}, self.grants)
         kind, payload = await self._send_prepare(head)
         for _ in range(_REPLACEMENTS):
             if kind != _LOST or not await self._replace_worker():
@@ -152,13 +158,14 @@ class Run:
         if self._replayed is not None and self._replayed.settings is not None:
             settings = self._replayed.settings.encode()
         else:
-            settings = _guest_settings(bounds.limits, self.origin, table, self.grants)
+            settings = self._begun or _guest_settings(bounds.limits, self.origin, table, self.grants)
         if self.recording is not None:
             self.recording.execute(settings)
         try:
             too_slow = bounds.exceeded("wall_limit")
+            parts = () if self._begun else (settings,)
             kind, payload = await self._ask(
-                frames.ToWorker.EXECUTE, (settings,), bounds.limits.wall_seconds, too_slow
+                frames.ToWorker.EXECUTE, parts, bounds.limits.wall_seconds, too_slow
             )
         finally:
             with anyio.CancelScope(shield=True):
@@ -168,30 +175,37 @@ class Run:
         wall_ms = (asyncio.get_running_loop().time() - started) * 1000
         read_blocks = partial(self._captured.read_blocks, bounds.result_values)
         blocks, values = await _in_thread_if_long(self._captured.blocks_bytes, read_blocks)
-        cpu_ms, ending = await self._ending(kind, payload, calls.knows, bounds.result_values - values)
+        cpu_ms, ending = await self._ending(kind, payload, calls.answers.knows, bounds.result_values - values)
         return self._result(ending, wall_ms, cpu_ms, blocks)
 
     def close(self) -> None:
         """Release the worker. A prepared script that did not run is dropped."""
-        # These objects refer to each other. Breaking the cycle frees the run's memory now, not at a garbage collection.
-        self._calls = None
         worker = self.worker
         if worker is not None and worker.is_alive:
             worker.listen(None)
-            if self.replace is not None and not self._is_renewed:
-                worker.send(frames.ToWorker.RENEW)
+            if self._begun and self._calls is None:
+                worker.kill("its script began and was not executed")
+        # These objects refer to each other. Breaking the cycle frees the run's memory now, not at a garbage collection.
+        self._calls = None
 
     def receive(self, kind: int, payload: bytes) -> None:
         """Process a frame from the worker. Raises FrameError: it is unexpected now."""
         if self._next is None or self._next.done():
             raise frames.FrameError(f"unsolicited frame {kind}")
         if self.recording is not None:
+            was_live = self.recording.is_live
             self.recording.take(kind, payload)
+            if self._calls is not None and self.recording.is_live and not was_live:
+                self._calls.go_live()
             if kind == frames.ToPortal.TRACE:
                 return
         if self._calls is not None:
             self._receive_from_script(self._calls, kind, payload)
         elif kind in (frames.ToPortal.PREPARED, frames.ToPortal.TRAPPED):
+            if not payload.startswith(frames.NOTHING_TO_CHECK):
+                self._begun = b""
+            elif self._begun and self.worker is not None:
+                self.worker.hold()
             self._resolve(kind, payload)
         else:
             raise frames.FrameError(f"frame {kind} while a script is parsed")
@@ -279,20 +293,24 @@ class Run:
             self.recording is not None,
         )
         names = " ".join(head.namespaces).encode()
-        parts = (start, frames.COUNT.pack(len(names)), names, head.script.encode())
+        lengths = frames.PREPARE_LENGTHS.pack(len(self._begun), len(names))
+        parts = (start, lengths, self._begun, names, head.script.encode())
         return await self._ask(frames.ToWorker.PREPARE, parts, _PREPARE_SECONDS, _TOO_SLOW)
 
     async def _ask(
         self, kind: frames.ToWorker, parts: tuple[bytes, ...], seconds: float, too_slow: RunError
     ) -> _Message:
-        """Send a frame and wait for its answer. A worker that is too slow is killed."""
+        """Send a frame, unless it has no parts, and wait for its answer. A worker that is too slow is killed."""
         assert self.worker is not None
         loop = asyncio.get_running_loop()
         self._next = loop.create_future()
         if not self.worker.is_alive:
             self.on_worker_lost("it ended while it was idle")
         timer = loop.call_later(seconds, self._kill, too_slow)
-        self.worker.send(kind, *parts)
+        if parts:
+            self.worker.send(kind, *parts)
+        else:
+            self.worker.go_on()
         try:
             return await self._next
         except asyncio.CancelledError:
@@ -315,7 +333,6 @@ class Run:
             return 0.0, Ending(None, self._failure(kind, payload), ())
         cpu_ms, self._captured.dropped_bytes = frames.END_HEADER.unpack_from(payload)
         if kind == frames.ToPortal.FINISHED:
-            self._is_renewed = True
             body = payload[frames.END_HEADER.size :]
             read = partial(read_ending, body, self.bounds, knows, most_values)
             return cpu_ms, await _in_thread_if_long(len(body), read)
@@ -334,7 +351,6 @@ class Run:
         if kind != frames.ToPortal.TRAPPED or len(payload) < frames.END_HEADER.size + frames.TRAP_HEADER.size:
             worker.kill("it violated the protocol")
             return worker_lost("it violated the protocol")
-        self._is_renewed = True
         (cause,) = frames.TRAP_HEADER.unpack_from(payload, frames.END_HEADER.size)
         if self.replace is None:
             worker.kill("the session's interpreter crashed")
@@ -352,7 +368,7 @@ class Run:
         captured = self._captured
         notices = (*captured.notices, *ending.notices)
         stdout, dropped = captured.stdout, captured.dropped_bytes
-        answers_bytes = 0 if self._calls is None else self._calls.answers_bytes
+        answers_bytes = 0 if self._calls is None else self._calls.answers.value_bytes
         return RunResult(
             ending.value, ending.error, stdout, dropped, blocks, notices, wall_ms, cpu_ms, answers_bytes
         )

@@ -15,6 +15,7 @@ from manifests.grants import Limits
 from sandbox_runtime.aot import AotCache, component_sha256, default_cache, guest_component
 from sandbox_runtime.errors import WorkerStartError
 from sandbox_runtime.fair_queue import BusyError, FairQueue, QueueLimits
+from sandbox_runtime.frames import ToWorker
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
 from sandbox_runtime.recording import Origin, Recording
 from sandbox_runtime.result import Bounds, RunError, worker_lost
@@ -172,6 +173,8 @@ class Session:
 _GROW_EVERY_SECONDS = 0.02
 _SLOW_SECONDS = 0.1
 _BUSY_FACTOR = 2
+_RENEWAL_SECONDS = 0.002
+"""Free workers renew their instances this much later, or when the next script comes: the answer is written first."""
 _LINGER_SECONDS = 60.0
 _RETRY_SECONDS = 1.0
 _QUICK_RETRIES = 3
@@ -196,6 +199,8 @@ class Workers:
     all: set[WorkerProcess] = field(default_factory=set)
     free: dict[WorkerProcess, asyncio.TimerHandle] = field(default_factory=dict)
     """The free workers, longest free first, each with the timer that retires it."""
+    _used: list[WorkerProcess] = field(default_factory=list)
+    """The workers whose instance has run a script since it was new."""
     _held: dict[WorkerProcess, tuple[str, float]] = field(default_factory=dict)
     """The caller that took each of the other workers, and when, in the loop's time."""
     _growth: asyncio.TimerHandle | None = None
@@ -214,12 +219,11 @@ class Workers:
 
     async def start(self, on_death: Callable[[WorkerProcess], None]) -> WorkerProcess:
         """Start one more worker, for the pool or for a session; `on_death` drops it. Raises WorkerStartError."""
-        worker = await WorkerProcess.start(self.launcher)
+        worker = await WorkerProcess.start(self.launcher, on_death)
         if not (worker.is_alive and self._is_open):
             worker.kill("the sandbox was closed")
             raise WorkerStartError("the sandbox was closed while a worker started")
         self.all.add(worker)
-        worker.on_death = on_death
         return worker
 
     async def take(self, caller: str = "", script_bytes: int = 0) -> WorkerProcess:
@@ -228,6 +232,7 @@ class Workers:
         turns = islice(self.free, max(len(self.free) - _BUSY_FACTOR * self.size, 0), None)
         if self.waiting.has_room(caller) and (worker := next(turns, None)) is not None:
             self.free.pop(worker).cancel()
+            self._renew()
             self.waiting.held[caller] += 1
             self._hold(worker, caller)
             return worker
@@ -254,6 +259,7 @@ class Workers:
             self._add_free(worker)
         else:
             self._hold(worker, waiter.caller)
+            worker.send(ToWorker.RENEW)
             waiter.set_result(worker)
 
     async def close(self) -> None:
@@ -267,7 +273,14 @@ class Workers:
         await self.launcher.close()
 
     def _add_free(self, worker: WorkerProcess) -> None:
-        self.free[worker] = asyncio.get_running_loop().call_later(_LINGER_SECONDS, self._retire, worker)
+        loop = asyncio.get_running_loop()
+        self.free[worker] = loop.call_later(_LINGER_SECONDS, self._retire, worker)
+        self._used.append(worker)
+        loop.call_later(_RENEWAL_SECONDS, self._renew)
+
+    def _renew(self) -> None:
+        while self._used:
+            self._used.pop().send(ToWorker.RENEW)
 
     def _retire(self, worker: WorkerProcess) -> None:
         if self._pooled > self.size:
@@ -296,7 +309,9 @@ class Workers:
         self._growth = loop.call_later(_GROW_EVERY_SECONDS, self._grow)
 
     def _replace(self, dead: WorkerProcess) -> None:
-        self.all.discard(dead)
+        if dead not in self.all:
+            return  # it did not start
+        self.all.remove(dead)
         self._let_go(dead)
         if (retiring := self.free.pop(dead, None)) is not None:
             retiring.cancel()

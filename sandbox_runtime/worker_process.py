@@ -180,13 +180,14 @@ class WorkerProcess(asyncio.Protocol):
     Its frames are untrusted: a guest that escaped the engine would control them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_death: Callable[["WorkerProcess"], None]) -> None:
         self.pid = 0
         self.protections: tuple[str, ...] = ()
         self.is_alive = True
         self.is_congested = False
         """Whether it does not read its answers. Then no call is started."""
-        self.on_death: Callable[[WorkerProcess], None] = lambda _: None
+        self._is_held = False
+        self._on_death = on_death
         self._reader = FrameReader(_IDLE_FRAME_BYTES)
         self._listener: Listener | None = None
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -194,12 +195,14 @@ class WorkerProcess(asyncio.Protocol):
         self._kill: Callable[[], None] = lambda: None
 
     @classmethod
-    async def start(cls, launcher: Launcher) -> "WorkerProcess":
+    async def start(cls, launcher: Launcher, on_death: Callable[["WorkerProcess"], None]) -> "WorkerProcess":
         """Start a worker and wait until it is ready, at most 10 s. Raises WorkerStartError."""
         try:
             ours, theirs = socket.socketpair()
             with theirs:
-                _, worker = await asyncio.get_running_loop().create_connection(cls, sock=ours)
+                _, worker = await asyncio.get_running_loop().create_connection(
+                    lambda: cls(on_death), sock=ours
+                )
                 try:
                     worker._kill = await launcher.launch(theirs)
                     theirs.close()
@@ -227,6 +230,10 @@ class WorkerProcess(asyncio.Protocol):
         self._listener = listener
         self._reader.max_bytes = max_frame_bytes
 
+    def hold(self) -> None:
+        """Process no further frame until `go_on`."""
+        self._is_held = True
+
     def send(self, kind: ToWorker, *parts: bytes) -> None:
         """Send a frame with the concatenated parts as payload."""
         if self.is_alive:
@@ -245,7 +252,7 @@ class WorkerProcess(asyncio.Protocol):
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.on_worker_lost(reason)
-        self.on_death(self)
+        self._on_death(self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -265,23 +272,28 @@ class WorkerProcess(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._reader.feed(data)
-        self._take_frames()
+        if self._is_held:
+            self._transport.pause_reading()
+        else:
+            self._take_frames()
 
     def _take_frames(self) -> None:
         """Process received frames. It yields to the event loop every 5 ms: a hostile script can send many calls."""
         loop = asyncio.get_running_loop()
         turn_ends = loop.time() + _TURN_SECONDS
         try:
-            while self.is_alive and (taken := self._reader.take()) is not None:
+            while self.is_alive and not self._is_held and (taken := self._reader.take()) is not None:
                 self._receive(*taken)
-                if loop.time() > turn_ends and self._reader.has_frame:
+                if loop.time() > turn_ends and self._reader.has_frame and not self._is_held:
                     self._transport.pause_reading()
-                    loop.call_soon(self._go_on)
+                    loop.call_soon(self.go_on)
                     return
         except FrameError as error:
             self.kill(f"it violated the protocol: {error}")
 
-    def _go_on(self) -> None:
+    def go_on(self) -> None:
+        """Process the frames that came since `hold`, and further ones."""
+        self._is_held = False
         if self.is_alive:
             self._transport.resume_reading()
             self._take_frames()

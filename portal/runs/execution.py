@@ -54,7 +54,7 @@ log = structlog.get_logger()
 
 _WORD = re.compile(r"[^\W\d]\w*")
 
-_SEARCHING = re.compile(r"\bportal\b.*\b(?:search|describe)\b", re.DOTALL)
+_SEARCHING = re.compile(r"\A(?>.*?\bportal\b).*\b(?:search|describe)\b", re.DOTALL)
 """Matches scripts that call `portal.search` or `portal.describe`: they may use any upstream."""
 
 MAX_DIAGNOSTICS = 8
@@ -290,7 +290,8 @@ class Execution:
         began = time.perf_counter()
         async with waiting as run:
             self.telemetry.queue_wait.record(time.perf_counter() - began)
-            prepared = await run.prepare(code, broker.snapshot.namespaces)
+            is_searching = _SEARCHING.search(code) is not None  # and so may await upstreams first
+            prepared = await run.prepare(code, broker.snapshot.namespaces, may_begin=not is_searching)
             if prepared.error is not None:
                 refused = _refused(ledger, prepared.error, prepared.notices)
                 return replace(refused, at=at_line(prepared.error, code))

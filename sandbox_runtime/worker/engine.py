@@ -19,8 +19,7 @@ from wasmtime.component import Component, Linker
 from sandbox_runtime.worker.configuration import MAX_WASM_STACK, NEEDED_FEATURES, NOT_WRITTEN
 from sandbox_runtime.worker.lockdown import end_with_parent
 from sandbox_runtime.worker.memory import GuestMemory
-from sandbox_runtime.worker.run_host import RunHost
-from sandbox_runtime.worker.texts import Text
+from sandbox_runtime.worker.run_host import RunHost, Text
 
 HostFunction: TypeAlias = Callable[[Any, Any], None]
 """Called with the array of argument values and the array of result values."""

@@ -5,18 +5,33 @@ A live run gets real inputs; a replayed run gets those of a record, without wait
 trace (trace.py), from which the record is made.
 """
 
+import ctypes
 import hashlib
 import time
 from collections.abc import Callable, Iterator
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from wasmtime import WasmtimeError
 
 from sandbox_runtime import frames
 from sandbox_runtime.trace import ANSWERED, LATER, MAX_TRACE_TOKENS, READS, REPLAYED, RESUMED, tokens
-from sandbox_runtime.worker.texts import Text
 
 _NS_PER_MS = 1_000_000
+
+
+class Text:
+    """A string of the guest, copied only by `read`, so that its size can be checked first. Valid during the call."""
+
+    __slots__ = ("_vector", "size")
+
+    def __init__(self, value: Any) -> None:
+        self._vector = value.of.string
+        self.size: int = self._vector.size
+
+    def read(self, most: int) -> bytes:
+        """Its first `most` bytes, UTF-8."""
+        size = min(self.size, most)
+        return ctypes.string_at(self._vector.data, size) if size else b""
 
 
 class ReplayLog:

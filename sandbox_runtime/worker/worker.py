@@ -37,6 +37,7 @@ class Worker:
         self._start = frames.RunStart()
         self._clock = CpuClock(engine, parent)
         self._least_memory_bytes = 0
+        self._is_used = False
         self._replay_log: ReplayLog | None = None
         host.channel = self._channel
 
@@ -78,12 +79,14 @@ class Worker:
         self._instance = self._engine.instantiate()
 
     def _prepare(self, payload: bytes) -> None:
-        self._start = frames.RunStart(*frames.RUN_START.unpack_from(payload))
+        self._renew()
+        self._start, self._is_used = frames.RunStart(*frames.RUN_START.unpack_from(payload)), True
         replay_log, self._replay_log = self._replay_log, None
         self._host.begin(self._start, replay_log)
-        (length,) = frames.COUNT.unpack_from(payload, frames.RUN_START.size)
-        names = frames.RUN_START.size + frames.COUNT.size
-        namespaces, script = payload[names : names + length], payload[names + length :]
+        lengths = frames.PREPARE_LENGTHS.unpack_from(payload, frames.RUN_START.size)
+        names = frames.RUN_START.size + frames.PREPARE_LENGTHS.size + lengths[0]
+        settings, namespaces = payload[names - lengths[0] : names], payload[names : names + lengths[1]]
+        script = payload[names + lengths[1] :]
         self._instance.limit(self._start.memory_bytes)
         self._clock.begin(self._start.cpu_seconds)
         try:
@@ -95,6 +98,8 @@ class Worker:
         else:
             self._clock.pause()
             self._host.send(frames.ToPortal.PREPARED, answer)
+            if settings and answer.startswith(frames.NOTHING_TO_CHECK):
+                self._execute(settings)
 
     def _execute(self, settings: bytes) -> None:
         self._clock.resume()
@@ -108,8 +113,6 @@ class Worker:
             return
         self._clock.pause()
         self._host.send(frames.ToPortal.FINISHED, self._end(), answer)
-        if not self._start.is_session:
-            self._renew()
 
     def _report_trap(self, error: WasmtimeError) -> None:
         self._clock.pause()
@@ -117,7 +120,6 @@ class Worker:
         message = str(error)
         cause = frames.TRAP_HEADER.pack(self._cause(error, message))
         self._host.send(frames.ToPortal.TRAPPED, self._end(), cause, message[-500:].encode())
-        self._renew()
 
     def _cause(self, error: WasmtimeError, message: str) -> frames.TrapCause:
         if self._host.stopped is not None:
@@ -139,7 +141,10 @@ class Worker:
         return frames.END_HEADER.pack(self._clock.used_seconds * 1000, self._host.dropped_bytes)
 
     def _renew(self) -> None:
-        self._instance = self._engine.renewed(self._instance)
+        """Make the instance ready for the next script, if one ran in it. A session keeps its instance."""
+        if self._is_used and not self._start.is_session:
+            self._instance = self._engine.renewed(self._instance)
+            self._is_used = False
 
 
 class CpuClock:

@@ -8,7 +8,7 @@ import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import anyio
 import anyio.lowlevel
@@ -17,8 +17,9 @@ import pytest
 from manifests.grants import Limits
 from sandbox_runtime.call_port import Outcome, ToolCall
 from sandbox_runtime.fair_queue import FairQueue, QueueLimits, Turns, has_room
-from sandbox_runtime.sandbox import Sandbox, open_sandbox
-from sandbox_runtime.worker_process import ForkLauncher, SpawnLauncher
+from sandbox_runtime.frames import ToWorker
+from sandbox_runtime.sandbox import Sandbox, Workers, open_sandbox
+from sandbox_runtime.worker_process import ForkLauncher, SpawnLauncher, WorkerProcess
 from tests.processes import children, fork_servers
 from tests.sandbox_runtime.running import EchoPort, Runner, where
 
@@ -225,6 +226,40 @@ async def test_worker_that_does_not_start_is_replaced_by_one_not_by_ever_more() 
         assert FailingLauncher.launched_at[3] - FailingLauncher.launched_at[2] >= 0.9
         FailingLauncher.fails = False
         assert await run.value("1 + 1") == 2
+
+
+class Told:
+    """A worker that remembers what it was told."""
+
+    is_alive = True
+
+    def __init__(self) -> None:
+        self.kinds: list[ToWorker] = []
+
+    def send(self, kind: ToWorker, *_: bytes) -> None:
+        self.kinds.append(kind)
+
+
+async def test_instance_is_renewed_once_after_each_run_before_its_next_script_needs_it() -> None:
+    pool = Workers(ForkLauncher(Path()), 2, 2, print)
+    told = [Told(), Told()]
+    for worker in told:
+        pool.give_back(cast(WorkerProcess, worker))
+    assert [worker.kinds for worker in told] == [[], []]  # the answers are written first
+    first, second = await pool.take(), await pool.take()
+    assert [worker.kinds for worker in told] == [[ToWorker.RENEW], [ToWorker.RENEW]]
+    waiting = asyncio.create_task(pool.take())
+    while not pool.waiting:
+        await anyio.lowlevel.checkpoint()
+    pool.give_back(second)
+    assert (await waiting, told[1].kinds) == (
+        second,
+        [ToWorker.RENEW] * 2,
+    )  # at once, as another script waits
+    pool.give_back(first)
+    with anyio.fail_after(5):
+        while len(told[0].kinds) < 2:
+            await anyio.lowlevel.checkpoint()
 
 
 @pytest.mark.parametrize(

@@ -163,7 +163,7 @@ async def test_flood_of_refused_operations_ends_the_run(
     run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At the limit of refusals, which is set low here: ten thousand round trips take seconds."""
-    monkeypatch.setattr("sandbox_runtime.calls.MAX_REFUSED", 50)
+    monkeypatch.setattr("sandbox_runtime.admission.MAX_REFUSED", 50)
     flood = (
         "print('reached')\nn = 0\nwhile True:\n    n += 1\n"
         '    host.exchange(str(n) + \' portal.files.stat {"path": "x"}\', -1)'
