@@ -4,10 +4,11 @@
 
 Everything goes through an MCP client over stdio: a trivial script (over Streamable HTTP, too), five upstream calls in
 one script (one after the other, and gathered) beside the same five calls made directly by the same client, with the CPU
-that the processes used for them; start to first answers, memory of the portal and all its processes. The servers behind
-the portal are recorded registries served over HTTP, next to one stdio upstream that answers at once; beyond those that
-were recorded, the same again under other names: 1,576 servers have 11,000 tools. Each portal starts twice: `cold`
-without compiled namespaces on disk, and then with them. Writes benchmarks/results/portal.json.
+that the processes used for them; start to first answers; memory of the portal and all its processes, just after the
+last script and at rest, and a script that begins then. The servers behind the portal are recorded registries served
+over HTTP, next to one stdio upstream that answers at once; beyond those that were recorded, the same again under other
+names: 1,576 servers have 11,000 tools. Each portal starts twice: `cold` without compiled namespaces on disk, and then
+with them. Writes benchmarks/results/portal.json.
 """
 
 import argparse
@@ -29,6 +30,7 @@ from mcp.client.stdio import stdio_client
 from benchmarks import processes
 from benchmarks.measuring import RESULTS, free_port, machine, percentile, wait_for_port
 from benchmarks.registries import REGISTRIES, read_tools, served
+from portal.catalog.check.ty_server import REST_SECONDS
 from sandbox_runtime.aot import default_cache
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -87,6 +89,12 @@ async def timed(action: Callable[[], Awaitable[Any]], rounds: int = ROUNDS) -> d
     }
 
 
+async def once(action: Callable[[], Awaitable[Any]]) -> float:
+    began = time.perf_counter()
+    await action()
+    return round((time.perf_counter() - began) * 1000, 1)
+
+
 async def execute(client: Client, code: str, wanted: object) -> None:
     answer = (await client.call_tool("execute_code", {"code": code})).structured_content
     if answer["result"] != wanted:
@@ -120,6 +128,9 @@ async def measure(manifest: Path, servers: int) -> dict[str, Any]:
         row["five_calls_gathered"] = await timed(lambda: execute(client, GATHERED, [0, 1, 2, 3, 4]))
         row["search"] = await timed(lambda: client.call_tool("docs_search", {"query": "create an issue"}))
         row["memory_mb"] = own_memory()
+        await anyio.sleep(2 * REST_SECONDS + 5)
+        row["memory_at_rest_mb"] = own_memory()
+        row["script_after_rest_ms"] = await once(lambda: execute(client, f"{SEQUENTIAL}\n", [0, 1, 2, 3, 4]))
     async with connected_over_http(manifest) as client:
         await execute(client, TRIVIAL, 2)
         row["trivial_over_http"] = await timed(lambda: execute(client, TRIVIAL, 2))
@@ -175,7 +186,9 @@ def report(rows: list[dict[str, Any]], measured_on: dict[str, Any]) -> None:
     ):
         cells = (f"{row[key]['p50_ms']:.2f} / {row[key]['p99_ms']:.2f}" for row in rows)
         print(f"{key + ' p50/p99 ms':32}" + "".join(f"{cell:>15}" for cell in cells))
-    print(f"{'memory MB':32}" + "".join(f"{sum(row['memory_mb'].values()):>15,.0f}" for row in rows))
+    for key in ("memory_mb", "memory_at_rest_mb"):
+        print(f"{key:32}" + "".join(f"{sum(row[key].values()):>15,.0f}" for row in rows))
+    print(f"{'script_after_rest_ms':32}" + "".join(f"{row['script_after_rest_ms']:>15,.0f}" for row in rows))
     print("CPU of five calls, ms:")
     for key in ("five_calls", "five_calls_gathered", "five_direct_calls"):
         for role in rows[0][key]["cpu_ms"]:

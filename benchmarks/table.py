@@ -74,6 +74,11 @@ def portal_rows() -> Iterator[str]:
         if all(key in row for row in rows):
             yield f"| {label} | " + " | ".join(f"{row[key] / 1000:.1f} s" for row in rows) + " |"
     yield "| memory of the portal and all its processes | " + " | ".join(_memory(row) for row in rows) + " |"
+    if all("memory_at_rest_mb" in row for row in rows):
+        cells = (f"{sum(row['memory_at_rest_mb'].values()):.0f} MB" for row in rows)
+        yield "| the same at rest, two minutes later | " + " | ".join(cells) + " |"
+        cells = (f"{row['script_after_rest_ms']:.0f} ms" for row in rows)
+        yield "| five calls in a new script then | " + " | ".join(cells) + " |"
     yield ""
     yield f"({_machine(measured['machine'])}; client, portal and upstreams share it.)"
 

@@ -39,11 +39,12 @@ async def open_sandbox(
 ) -> AsyncIterator["Sandbox"]:
     """Start the workers, and end them on exit.
 
-    There is one worker per core, at least two. While scripts wait for a worker, there are up to two per core, or eight
-    if other scripts wait for slow calls. `workers` fixes the number instead. `queue` limits the scripts that wait for a
-    worker. The first start on a machine compiles the guest component (5 s); `progress` gets a message. Enter it on a
-    thread that lives as long as the sandbox: workers end with the thread that started them. Raises SandboxError: the
-    sandbox cannot run here; the message says why.
+    It starts one worker per core, at least two. While scripts wait for a worker, there are up to two per core, or eight
+    if other scripts wait for slow calls. After a minute without a script there is none. `workers` fixes the number that
+    it starts, which is then also the most. `queue` limits the scripts that wait for a worker. The first start on a
+    machine compiles the guest component (5 s); `progress` gets a message. Enter it on a thread that lives as long as
+    the sandbox: workers end with the thread that started them. Raises SandboxError: the sandbox cannot run here; the
+    message says why.
     """
     wasm = component or guest_component()
     least = workers or max(_LEAST_WORKERS, os.cpu_count() or 1)
@@ -70,7 +71,7 @@ class Sandbox:
     @property
     def protections(self) -> tuple[str, ...]:
         """The system's protections besides the engine's isolation, as the workers report them, such as "seccomp"."""
-        return next((worker.protections for worker in self._workers.all), ())
+        return self._workers.protections
 
     @property
     def missing_protections(self) -> tuple[str, ...]:
@@ -184,11 +185,12 @@ _QUICK_RETRIES = 3
 class Workers:
     """The pool of workers, with a fair queue of waiting callers.
 
-    It always has `size` workers. While callers wait it gets more, every 20 ms, up to twice as many that compute; more
+    It begins with `size` workers. While callers wait it gets more, every 20 ms, up to twice as many that compute; more
     would only slow each other down (`python -m benchmarks.throughput`). Scripts keep their worker while they wait for
-    slow calls. So those with a call in flight, or held for more than 100 ms, do not count, up to `most` altogether.
-    Additional workers end after a minute without use. If `most` are held, a caller with less than an equal share gets a
-    further one, up to twice `most`; not if `most` is 1.
+    slow calls. So those with a call in flight, or held for more than 100 ms, do not count, up to `most` altogether. If
+    `most` are held, a caller with less than an equal share gets a further one, up to twice `most`; not if `most` is 1.
+    A worker ends after a minute without use, also the last one. The fork server stays, and forks the next in
+    milliseconds. Below `size` callers do not wait for the 20 ms.
     """
 
     launcher: Launcher
@@ -196,6 +198,7 @@ class Workers:
     most: int
     report: Callable[[str], None]
     queue: QueueLimits = field(default_factory=QueueLimits)
+    protections: tuple[str, ...] = ()
     all: set[WorkerProcess] = field(default_factory=set)
     free: dict[WorkerProcess, asyncio.TimerHandle] = field(default_factory=dict)
     """The free workers, longest free first, each with the timer that retires it."""
@@ -224,6 +227,7 @@ class Workers:
             worker.kill("the sandbox was closed")
             raise WorkerStartError("the sandbox was closed while a worker started")
         self.all.add(worker)
+        self.protections = worker.protections
         return worker
 
     async def take(self, caller: str = "", script_bytes: int = 0) -> WorkerProcess:
@@ -238,7 +242,8 @@ class Workers:
             return worker
         waiter = self.waiting.join(caller, script_bytes)
         if self._growth is None:
-            self._growth = asyncio.get_running_loop().call_later(_GROW_EVERY_SECONDS, self._grow)
+            delay = 0 if self._pooled < self.size else _GROW_EVERY_SECONDS
+            self._growth = asyncio.get_running_loop().call_later(delay, self._grow)
         try:
             async with asyncio.timeout(self.queue.seconds):
                 return await waiter
@@ -283,8 +288,8 @@ class Workers:
             self._used.pop().send(ToWorker.RENEW)
 
     def _retire(self, worker: WorkerProcess) -> None:
-        if self._pooled > self.size:
-            worker.kill("it was no longer needed")
+        del self.free[worker]
+        worker.kill("it was no longer needed")
 
     def _hold(self, worker: WorkerProcess, caller: str) -> None:
         self._held[worker] = caller, asyncio.get_running_loop().time()
@@ -312,10 +317,11 @@ class Workers:
         if dead not in self.all:
             return  # it did not start
         self.all.remove(dead)
+        is_retired = dead not in self.free and dead not in self._held
         self._let_go(dead)
         if (retiring := self.free.pop(dead, None)) is not None:
             retiring.cancel()
-        if self._pooled > self.size and not self.waiting:
+        if is_retired or (self._pooled > self.size and not self.waiting):
             self._pooled -= 1
         elif self._is_open:
             self._start_respawn()

@@ -199,7 +199,7 @@ async def _call(portal: Portal, context: Context, params: CallToolRequestParams)
     caller, ledger = caller_of(context), Ledger()
     channel = ClientChannel(_questions(portal, context, caller, ask_by_request(context)))
     async with channel.open(context, ledger, portal.manifest.portal.server.progress_seconds):
-        return await _answer(portal, context, params, ledger, channel)
+        return await _answer(portal, context, caller, params, ledger, channel)
 
 
 async def _call_in_rounds(
@@ -212,7 +212,7 @@ async def _call_in_rounds(
     caller = caller_of(context)
 
     async def work(pending: PendingRequest) -> CallToolResult | Task:
-        return await _answer(portal, context, params, pending.ledger, pending.channel)
+        return await _answer(portal, context, caller, params, pending.ledger, pending.channel)
 
     pending = portal.rounds.joined(caller, params, partial(_questions, portal, context, caller))
     seconds = portal.manifest.portal.server.progress_seconds
@@ -223,11 +223,15 @@ async def _call_in_rounds(
 
 
 async def _answer(
-    portal: Portal, context: Context, params: CallToolRequestParams, ledger: Ledger, channel: ClientChannel
+    portal: Portal,
+    context: Context,
+    caller: Caller,
+    params: CallToolRequestParams,
+    ledger: Ledger,
+    channel: ClientChannel,
 ) -> CallToolResult | Task:
     """Answer one tool call. `channel` leads to the client; the calls of a script go into `ledger`."""
-    caller, arguments = caller_of(context), params.arguments or {}
-    view = portal.views[caller.profile]
+    view, arguments = portal.views[caller.profile], params.arguments or {}
 
     async def work() -> CallToolResult | Task:
         if params.name == EXECUTE_CODE:
@@ -277,7 +281,7 @@ async def fit_answer(
     name = short_id if caller.owner and caller.run_owner != WITHOUT_TOKEN else str
 
     async def fit(kept: dict[str, str] | None) -> Fitted:
-        told = replace(answer, notices=tuple(notices))
+        told = replace(answer, notices=tuple(notices)) if len(notices) > len(answer.notices) else answer
         limits = most, settings.output_tokens, kept
         work = partial(fitted, told, name, *limits, is_whole=settings.structured)
         parts: list[Json] = [told.result, told.stdout, told.error and told.error.message, *notices]

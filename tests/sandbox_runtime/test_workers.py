@@ -135,6 +135,19 @@ async def test_scripts_that_wait_for_each_other_get_workers_beyond_one_per_core(
             tasks.start_soon(visit, sandbox)
 
 
+async def test_workers_end_at_rest_and_the_next_scripts_get_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sandbox_runtime.sandbox._LINGER_SECONDS", 0)
+    async with open_sandbox(workers=2, progress=print) as sandbox:
+        for _ in range(2):
+            with anyio.fail_after(10):
+                while sandbox.workers["idle"]:
+                    await anyio.lowlevel.checkpoint()
+            assert (sandbox.workers, bool(sandbox.protections)) == ({"idle": 0, "busy": 0}, True)
+            async with sandbox.run(Limits(), where) as one, sandbox.run(Limits(), where) as other:
+                assert one.worker_pid != other.worker_pid
+                assert (await one.prepare("1 + 1", ())).names == frozenset()
+
+
 async def test_scripts_that_compute_get_at_most_two_workers_per_core(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sandbox_runtime.sandbox._SLOW_SECONDS", 60)  # however busy this machine is
     most = 0

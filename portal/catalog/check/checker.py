@@ -60,13 +60,13 @@ _UNCACHEABLE_CODES: Final = frozenset(
 
 @asynccontextmanager
 async def open_checker(folder: Path, *, repairs: bool = True) -> AsyncIterator["Checker"]:
-    """Open a checker over the stubs in `folder`. It starts ty in the background.
+    """Open a checker over the stubs in `folder`. In the background it starts ty, and ends it at rest.
 
     `repairs` says whether invalid arguments are repaired where the meaning is certain; they then refuse no script.
     """
     types = TypeChecker(folder)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(types.warm)
+        tasks.start_soon(types.keep)
         try:
             yield Checker(types, repairs=repairs)
         finally:

@@ -93,6 +93,18 @@ async def test_hanging_type_checker_is_a_warning(checker: Checker, monkeypatch: 
     assert await codes(checker, TYPED + "\n1") == ["unknown_field"]
 
 
+async def test_type_checker_ends_when_no_script_has_used_it_and_starts_for_the_next(checker: Checker) -> None:
+    await checker._types.end_if_unused()
+    await codes(checker, TYPED)
+    await checker._types.end_if_unused()
+    used = process_of(checker)
+    os.kill(used, 0)
+    await checker._types.end_if_unused()
+    with pytest.raises(ProcessLookupError):
+        os.kill(used, 0)
+    assert await codes(checker, TYPED + "\n1") == ["unknown_field"]
+
+
 async def test_arguments_are_checked_without_ty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("portal.catalog.check.ty_server.find_ty_bin", lambda: str(tmp_path / "nothing"))
     script = prepared("await echo.say(text=[1])", LIBRARY)
