@@ -61,8 +61,7 @@ async def _known(manifest: Manifest, lock: Lock) -> list[ListedUpstream]:
         if listing is None and not await store.was_listed():
             listing = accepted_listing(lock, name)
         if listing is not None:
-            found.append(ListedUpstream(name))
-            found[-1].apply(listing)
+            found.append(ListedUpstream(name, listing))
     return found
 
 

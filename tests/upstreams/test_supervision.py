@@ -27,7 +27,7 @@ from tests.upstreams.peers import (
     text_of,
 )
 from tests.upstreams.raw_http_server import RawHttpServer
-from upstreams import supervisor
+from upstreams import lifecycle
 from upstreams.errors import UpstreamDownError, UpstreamError, UpstreamUnavailableError
 from upstreams.fleet import UpstreamSettings
 from upstreams.tools import ListingStore
@@ -138,7 +138,7 @@ async def hanging_fleet(server: HangingServer) -> AsyncIterator[WatchedFleet]:
 
 
 async def test_calls_do_not_wait_for_an_attempt_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "RECONNECT_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(lifecycle, "RECONNECT_WAIT_SECONDS", 0.0)
     async with hanging_fleet(HangingServer()) as fleet:
         for _ in range(5):
             with pytest.raises(UpstreamDownError, match=r"503.*an attempt has been running") as caught:
