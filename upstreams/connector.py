@@ -19,10 +19,9 @@ from upstreams.health import Diagnostics
 from upstreams.notifications import Notifications
 from upstreams.questions import ServerRequestRouter
 from upstreams.redaction import Redaction
-from upstreams.session import Session
-from upstreams.tools import ListingStore, RecordedTool
+from upstreams.session import Revision, Session
+from upstreams.tools import ListedUpstream, ListingStore, UpstreamListing
 from upstreams.transports.messages import failure_of
-from upstreams.transports.revision import Revision
 from upstreams.transports.wire import Wire, WireHandlers, is_closed, with_stderr
 
 PROBE_SECONDS: Final = 0.5
@@ -65,17 +64,25 @@ class Handshake:
 
 
 class Connector:
-    """Opens connections to one upstream. At most as many open at once as `limit` allows."""
+    """Opens connections to one upstream, at most as many at once as `limit` allows, and lists its tools.
+
+    `listed` gets the listing, and starts with the one in the `store`. The tools of `listed_by`, which is another
+    connection to the same server, are used instead of an own listing.
+    """
 
     def __init__(
         self,
+        listed: ListedUpstream,
         spec: UpstreamSection,
         open_wire: WireOpener,
         redact: Redaction,
         limit: anyio.Semaphore,
         store: ListingStore | None,
+        listed_by: ListedUpstream | None,
     ) -> None:
+        self.listed = listed
         self.spec = spec
+        self.redact = redact
         self.opened = 0
         """Connections since the portal started."""
         self.handshake = Handshake()
@@ -84,34 +91,61 @@ class Connector:
         self._open_wire = open_wire
         self._limit = limit
         self._store = store
+        self._listed_by = listed_by
 
-    async def recall(self) -> None:
-        """Begin with what an earlier portal learned."""
-        self.handshake.comes_first = bool(self._store and await self._store.needs_handshake_first())
+    async def recall(self) -> bool:
+        """Begin with what an earlier portal learned. Returns whether the listing of a lazy upstream is known."""
+        if self._store is None:
+            return False
+        self.handshake.comes_first = await self._store.needs_handshake_first()
+        known = await self._store.load() if self.spec.start == "lazy" else None
+        if known is not None:
+            self.listed.apply(known)
+        return known is not None
 
     @asynccontextmanager
-    async def open(
-        self, tools: tuple[RecordedTool, ...] | None, *, after_refusal: bool
-    ) -> AsyncIterator[Session]:
-        """Connect within `connect_seconds`, and list the tools; known `tools` are not listed.
+    async def open(self, *, after_refusal: bool) -> AsyncIterator[Session]:
+        """Connect and list the tools within `connect_seconds`.
 
         Raises UpstreamError: it cannot be reached, or does not speak MCP.
         """
         former = () if self.handshake.probe_was_fatal else self.diagnostics.stderr()
-        self.diagnostics = Diagnostics(self.diagnostics.redact, former)
+        self.diagnostics = Diagnostics(self.redact, former)
         async with AsyncExitStack() as stack:
             async with self._limit:
-                session, ignored_probe = await stack.enter_async_context(self._opened(tools, after_refusal))
+                session, ignored_probe = await stack.enter_async_context(self._negotiated(after_refusal))
             self.opened += 1
             if self._store is not None and (ignored_probe or self.handshake.probe_was_fatal):
                 await self._store.keep_handshake_first()
             self.handshake.succeeded(is_modern=session.revision.is_modern)
             yield session
 
+    async def relist(self, session: Session) -> bool:
+        """List the tools again. Returns whether they changed."""
+        if self._listed_by is not None:
+            session.take(self._listed_by.tools)
+            return False
+        try:
+            with anyio.fail_after(self.spec.connect_seconds):
+                await session.list_tools(self.diagnostics)
+        except (errors.UpstreamError, TimeoutError) as error:
+            self.diagnostics.note(f"its changed tools could not be listed: {error}")
+            return False
+        if session.tools == self.listed.tools:
+            return False
+        await self.keep_listing(session)
+        return True
+
+    async def keep_listing(self, session: Session) -> None:
+        """Take the session's listing over, and store it."""
+        server = self.redact.start(session.server)
+        listing = UpstreamListing(session.tools, server, session.client.instructions)
+        self.listed.apply(listing)
+        if self._store is not None:
+            await self._store.save(listing)
+
     @asynccontextmanager
-    async def _opened(
-        self, tools: tuple[RecordedTool, ...] | None, after_refusal: bool
-    ) -> AsyncIterator[tuple[Session, bool]]:
+    async def _negotiated(self, after_refusal: bool) -> AsyncIterator[tuple[Session, bool]]:
         """The session, and whether its server used the older handshake after it had not answered the probe in time."""
         diagnostics, seconds, handshake_first = (
             self.diagnostics,
@@ -139,10 +173,10 @@ class Connector:
                     session = Session(
                         wire, client, notifications, questions, revision, after_refusal=after_refusal
                     )
-                    if tools is None:
+                    if self._listed_by is None:
                         await session.list_tools(diagnostics)
                     else:
-                        session.take(tools)
+                        session.take(self._listed_by.tools)
                 await wire.forget_stderr()
             except TimeoutError:
                 reason = with_stderr(f"was not ready within {seconds:g} s", wire.last_stderr_line())

@@ -1,23 +1,23 @@
 """Keeps one connection to an upstream open, or ready to be opened."""
 
+import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Final
 
 import anyio
 import structlog
 from anyio.abc import TaskStatus
 
-from manifests.portal_manifest import StdioUpstream, UpstreamSection
+from manifests.portal_manifest import StdioUpstream
 from upstreams import errors
-from upstreams.connection import Connection
 from upstreams.connector import Connector
 from upstreams.health import CircuitBreaker
+from upstreams.lifecycle import Event, Lifecycle
 from upstreams.notifications import OFFERINGS, TOOLS
-from upstreams.redaction import Redaction
 from upstreams.session import Session
-from upstreams.tools import CurrentListing, UpstreamListing
 
 log = structlog.get_logger()
 
@@ -32,71 +32,70 @@ PROBE_SECONDS: Final = 10.0
 """After a call timed out, an upstream without any answer for this long (at most `call_seconds`) is reconnected."""
 
 
-@dataclass(eq=False)
 class Supervisor:
     """Connects and reconnects: `run` does so in its own task, and calls use the current session of `connection`."""
 
-    name: str
-    spec: UpstreamSection
-    redact: Redaction
-    connector: Connector
-    connection: Connection
-    circuit: CircuitBreaker
-    listing: CurrentListing
-    on_listing_change: Callable[[], None]
-    """Called when the tools have changed on an open connection."""
-    on_offering_change: Callable[[], None]
-    """Called when its resources or prompts may have changed."""
-    idle_stop_seconds: float | None = None
-    """Seconds without a call after which it is disconnected; None for never."""
-    _has_served: bool = False
+    def __init__(
+        self,
+        connector: Connector,
+        connection: "Connection",
+        circuit: CircuitBreaker,
+        on_offering_change: Callable[[], None],
+        idle_stop_seconds: float | None,
+    ) -> None:
+        self._connector = connector
+        self._name, self._spec, self._mask = connector.listed.name, connector.spec, connector.redact.start
+        self._connection = connection
+        self._lifecycle = connection.lifecycle
+        self._circuit = circuit
+        self._on_offering_change = on_offering_change
+        self._idle_stop_seconds = idle_stop_seconds
+        self._has_served = False
 
     async def run(self) -> None:
         """Connect, serve and reconnect until cancelled or removed."""
         try:
             async with anyio.create_task_group() as connections:
                 connections.start_soon(self._end_when_removed, connections.cancel_scope)
-                await self.connector.recall()
-                if self.spec.start == "lazy" and await self.listing.load():
+                if await self._connector.recall():
                     await self._rest()
-                ending = _Ending()
+                former: Session | None = None
                 while True:
-                    ending = await connections.start(self._connect, ending.was_refused)
+                    was_refused = former is not None and former.retirement.was_refused
+                    ending = await connections.start(self._connect, was_refused)
                     await self._wait_to_reconnect(ending)
+                    former = ending.session
         finally:
-            self.connection.stop("the portal is stopping")
+            self._connection.stop("the portal is stopping")
 
     async def _end_when_removed(self, scope: anyio.CancelScope) -> None:
-        while not self.connection.is_stopped or self.connection.users:  # each has its deadline
-            await self.connection.changed()
+        while not self._connection.is_stopped or self._connection.users:  # each has its deadline
+            await self._connection.changed()
         scope.cancel()
 
     async def _rest(self) -> None:
         """Idle until a connection is requested."""
-        lifecycle = self.connection.lifecycle
-        if not lifecycle.is_wanted:
-            self.connection.note("rested")
-            while not lifecycle.is_wanted:
-                await self.connection.changed()
-        self.connection.note("reopened")
+        if not self._lifecycle.is_wanted:
+            self._connection.note("rested")
+            while not self._lifecycle.is_wanted:
+                await self._connection.changed()
+        self._connection.note("reopened")
 
     async def _connect(self, after_refusal: bool, *, task_status: TaskStatus["_Ending"]) -> None:
         """Hold one connection. Reports its ending once the next may be opened; if retired, before its calls end."""
-        began = self.connection.now()
-        self.connection.lifecycle.begin_attempt()
+        began = self._connection.now()
+        self._lifecycle.begin_attempt()
         ending = _Ending()
         is_reported = False
         try:
-            async with self.connector.open(
-                self.listing.foreign_tools, after_refusal=after_refusal
-            ) as session:
+            async with self._connector.open(after_refusal=after_refusal) as session:
                 ending = _Ending(session=session, began=began)
-                await self._update_listing(session)
-                listing, ms = self.listing.latest, round((self.connection.now() - began) * 1000)
-                tools = len(listing.tools)
-                log.info("upstream_connected", upstream=self.name, server=listing.server, tools=tools, ms=ms)
+                await self._connector.keep_listing(session)
+                listed, ms = self._connector.listed, round((self._connection.now() - began) * 1000)
+                tools = len(listed.tools)
+                log.info("upstream_connected", upstream=self._name, server=listed.server, tools=tools, ms=ms)
                 # The upstream may have been connected only for its listing.
-                if self.spec.start != "lazy" or self._has_served or self.connection.lifecycle.is_wanted:
+                if self._spec.start != "lazy" or self._has_served or self._lifecycle.is_wanted:
                     ending = replace(ending, reason=await self._serve(session))
                 if is_reported := session.retirement.is_retired:
                     task_status.started(ending)
@@ -111,18 +110,14 @@ class Supervisor:
 
     async def _wait_to_reconnect(self, ending: "_Ending") -> None:
         """Wait until the next connection should be opened."""
-        if ending.cause is not None and self.connector.handshake.failed(ending.cause):
+        if ending.cause is not None and self._connector.handshake.failed(ending.cause):
             return
         if ending.reason is None:
             await self._rest()
             return
-        lifecycle = self.connection.lifecycle
-        before = lifecycle.state
-        reason, remedy = (
-            self.redact.start(ending.reason),
-            self.redact.start(getattr(ending.cause, "remedy", "")),
-        )
-        pause_seconds = lifecycle.lose(
+        before = self._lifecycle.state
+        reason, remedy = self._mask(ending.reason), self._mask(getattr(ending.cause, "remedy", ""))
+        pause_seconds = self._lifecycle.lose(
             reason,
             remedy,
             was_open=ending.session is not None,
@@ -130,29 +125,29 @@ class Supervisor:
             needs_login=isinstance(ending.cause, errors.UpstreamNeedsLoginError),
             jitter=random.uniform(0.5, 1.0),
         )
-        if lifecycle.state is not before:  # logged once, not at every attempt
+        if self._lifecycle.state is not before:  # logged once, not at every attempt
             event = "upstream_lost" if ending.session else "upstream_not_reached"
-            log.warning(event, upstream=self.name, reason=reason, **({"remedy": remedy} if remedy else {}))
-        self.connection.publish()
+            log.warning(event, upstream=self._name, reason=reason, **({"remedy": remedy} if remedy else {}))
+        self._connection.publish()
         with anyio.move_on_after(pause_seconds):
-            while pause_seconds and not lifecycle.is_wanted:
-                await self.connection.changed()
+            while pause_seconds and not self._lifecycle.is_wanted:
+                await self._connection.changed()
 
     def _was_stable(self, ending: "_Ending") -> bool:
-        stable_seconds = STABLE_SECONDS if isinstance(self.spec, StdioUpstream) else STABLE_HTTP_SECONDS
-        lasted = ending.session is not None and self.connection.now() - ending.began >= stable_seconds
-        return lasted or (ending.session is not None and ending.session.answers > 0)
+        stable_seconds = STABLE_SECONDS if isinstance(self._spec, StdioUpstream) else STABLE_HTTP_SECONDS
+        lasted_seconds = self._connection.now() - ending.began
+        return ending.session is not None and (ending.session.answers > 0 or lasted_seconds >= stable_seconds)
 
     async def _serve(self, session: Session) -> str | None:
         """Use the session until it ends. Returns why it ended, None if it was idle."""
         self._has_served = True
-        self.connection.serve(session, self.redact.start(self.circuit.reason))
+        self._connection.serve(session, self._mask(self._circuit.reason))
         try:
             return await self._follow(session)
         finally:
-            self.connection.withdraw()
+            self._connection.withdraw()
             if session.wire.cut_off_reason:
-                self.circuit.trip(f"it {session.wire.cut_off_reason}")
+                self._circuit.trip(f"it {session.wire.cut_off_reason}")
 
     async def _follow(self, session: Session) -> str | None:
         reason: str | None = None
@@ -161,8 +156,8 @@ class Supervisor:
             idle_seconds = 0.0
             while idle_seconds < seconds:
                 await anyio.sleep(seconds - idle_seconds)
-                idle_seconds = self.connection.idle_seconds
-            self.connection.withdraw()  # before any other task runs: no further call may use it
+                idle_seconds = self._connection.idle_seconds
+            self._connection.withdraw()  # before any other task runs: no further call may use it
             tasks.cancel_scope.cancel()
 
         async def stop_when_ended() -> None:
@@ -175,42 +170,24 @@ class Supervisor:
             tasks.start_soon(session.listen)
             tasks.start_soon(self._follow_changes, session)
             tasks.start_soon(self._follow_offerings, session)
-            tasks.start_soon(session.watch, min(PROBE_SECONDS, self.spec.call_seconds))
-            if self.idle_stop_seconds is not None:
-                tasks.start_soon(stop_when_idle, self.idle_stop_seconds)
+            tasks.start_soon(session.watch, min(PROBE_SECONDS, self._spec.call_seconds))
+            if self._idle_stop_seconds is not None:
+                tasks.start_soon(stop_when_idle, self._idle_stop_seconds)
             tasks.start_soon(stop_when_ended)
         return reason
 
     async def _follow_changes(self, session: Session) -> None:
         while True:
             await session.notifications.change(TOOLS)
-            await self._relist(session)
+            if await self._connector.relist(session):
+                log.info("upstream_tools_changed", upstream=self._name, tools=len(session.tools))
+                self._connection.on_change()
             await anyio.sleep(RELIST_PAUSE_SECONDS)
-
-    async def _relist(self, session: Session) -> None:
-        if (tools := self.listing.foreign_tools) is not None:
-            session.take(tools)
-            return
-        diagnostics = self.connector.diagnostics
-        try:
-            with anyio.fail_after(self.spec.connect_seconds):
-                await session.list_tools(diagnostics)
-        except (errors.UpstreamError, TimeoutError) as error:
-            diagnostics.note(f"its changed tools could not be listed: {error}")
-            return
-        if session.tools != self.listing.latest.tools:
-            await self._update_listing(session)
-            log.info("upstream_tools_changed", upstream=self.name, tools=len(session.tools))
-            self.on_listing_change()
-
-    async def _update_listing(self, session: Session) -> None:
-        own = session.listing
-        await self.listing.update(UpstreamListing(own.tools, self.redact.start(own.server), own.instructions))
 
     async def _follow_offerings(self, session: Session) -> None:
         while True:
             # Also at the start: only now can the server be asked.
-            self.on_offering_change()
+            self._on_offering_change()
             await anyio.sleep(RELIST_PAUSE_SECONDS)
             await session.notifications.change(OFFERINGS)
 
@@ -225,6 +202,102 @@ class _Ending:
     """None if it never opened."""
     began: float = 0.0
 
+
+class Connection:
+    """The state of one connection after another, and the session that is open. `on_change` hears of each state."""
+
+    def __init__(self, on_change: Callable[[], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.lifecycle = Lifecycle(self.now)
+        self.session: Session | None = None
+        self.users = 0
+        """Calls that use a session of this connection, or wait for one."""
+        self._last_used = self.now()
+        self._successor: Connection | None = None
+        self.on_change = on_change
+        self._published = self.lifecycle.state
+        self._news = anyio.Event()
+
+    def now(self) -> float:
+        """The loop's time in seconds."""
+        return self._loop.time()
+
     @property
-    def was_refused(self) -> bool:
-        return self.session is not None and self.session.retirement.was_refused
+    def is_stopped(self) -> bool:
+        return self.lifecycle.state.status == "stopped"
+
+    @property
+    def idle_seconds(self) -> float:
+        """How long no call has used it."""
+        return 0.0 if self.users else self.now() - self._last_used
+
+    async def take(self, deadline: float, wait_until: float = -inf) -> "tuple[Connection, Session]":
+        """The session for one call, and the connection to release it to, which may be a later one.
+
+        Waits while the upstream is starting, and as `Lifecycle.wait_deadline` says.
+        Raises UpstreamUnavailableError: there is no session in time.
+        """
+        self.users += 1
+        try:
+            self.want()
+            while (session := self.session) is None or session.wire.ended.is_set():
+                if (successor := self._successor) is not None:
+                    break
+                left_seconds = min(deadline, self.lifecycle.wait_deadline(wait_until)) - self.now()
+                if left_seconds <= 0:
+                    raise self.lifecycle.unavailable()
+                with anyio.move_on_after(left_seconds):
+                    await self._news.wait()
+            else:
+                return self, session
+        except BaseException:
+            self.release()
+            raise
+        # Released first, so that this connection can end while the call waits for its successor.
+        self.release()
+        return await successor.take(deadline, wait_until)
+
+    def release(self) -> None:
+        """A call that took a session has ended."""
+        self.users -= 1
+        self._last_used = self.now()
+        if not self.users and self.is_stopped:
+            self.publish()
+
+    def want(self) -> None:
+        """Request a connection: ends idling, and the backoff if the last attempt is old enough."""
+        if self.session is None and self.lifecycle.want():
+            self.publish()
+
+    def serve(self, session: Session, circuit_reason: str) -> None:
+        """Give the session to calls. A connection that was removed takes none."""
+        self.session = None if self.is_stopped else session
+        self.lifecycle.serve(circuit_reason)
+        self.publish()
+
+    def withdraw(self) -> None:
+        """No further call may use the session."""
+        self.session = None
+
+    def stop(self, reason: str, successor: "Connection | None" = None) -> None:
+        """Refuse all further calls, or pass them on, and those that wait, to the successor."""
+        self._successor = successor or self._successor
+        self.withdraw()
+        self.note("removed", reason)
+
+    def note(self, event: Event, detail: str = "") -> None:
+        """Apply an event, and tell of the state after it."""
+        self.lifecycle.note(event, detail)
+        self.publish()
+
+    def publish(self) -> None:
+        """Wake all that wait for a change, and tell of a new state."""
+        self._news.set()
+        self._news = anyio.Event()
+        if self.lifecycle.state is not self._published:
+            self._published = self.lifecycle.state
+            self.on_change()
+
+    async def changed(self) -> None:
+        """Wait for the next change."""
+        await self._news.wait()

@@ -217,28 +217,17 @@ class UpstreamListing:
     instructions: str | None
 
 
+@dataclass(eq=False)
 class ListedUpstream:
     """An upstream of which only a listing is known; `Upstream` connects one."""
 
-    def __init__(self, name: str, listing: UpstreamListing) -> None:
-        self.name = name
-        self._listing = listing
+    name: str
 
-    @property
-    def listing(self) -> UpstreamListing:
-        return self._listing
+    def __post_init__(self) -> None:
+        self.apply(UpstreamListing((), "", None))
 
-    @property
-    def tools(self) -> tuple[RecordedTool, ...]:
-        return self.listing.tools
-
-    @property
-    def server(self) -> str:
-        return self.listing.server
-
-    @property
-    def instructions(self) -> str | None:
-        return self.listing.instructions
+    def apply(self, listing: UpstreamListing) -> None:
+        self.tools, self.server, self.instructions = listing.tools, listing.server, listing.instructions
 
     @property
     def state(self) -> UpstreamState:
@@ -309,39 +298,6 @@ class ListingStore:
             write_whole(file, dump(), is_lasting=False)
         except (OSError, ValueError) as error:
             log.warning("listing_not_kept", upstream=self._name, reason=str(error))
-
-
-class CurrentListing:
-    """The latest listing of an upstream: its own, kept in a store, or that of another connection to the same server."""
-
-    def __init__(self, store: ListingStore | None = None, foreign: "CurrentListing | None" = None) -> None:
-        self._own = UpstreamListing((), "", None)
-        self._store = store
-        self._foreign = foreign
-
-    @property
-    def latest(self) -> UpstreamListing:
-        return self._own if self._foreign is None else self._foreign.latest
-
-    @property
-    def foreign_tools(self) -> tuple[RecordedTool, ...] | None:
-        """The tools of the other connection; None if it has its own listing."""
-        return None if self._foreign is None else self._foreign.latest.tools
-
-    async def load(self) -> bool:
-        """Use the listing that an earlier portal stored. Returns whether there is one."""
-        known = None if self._store is None else await self._store.load()
-        self._own = known or self._own
-        return known is not None
-
-    def inherit(self, former: "CurrentListing") -> None:
-        """Begin with the listing of a former connection."""
-        self._own = former.latest
-
-    async def update(self, listing: UpstreamListing) -> None:
-        self._own = listing
-        if self._store is not None:
-            await self._store.save(listing)
 
 
 def _fingerprint(key: Json) -> str:

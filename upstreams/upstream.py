@@ -16,17 +16,15 @@ from manifests.json_value import Json
 from manifests.names import ToolNames, function_names, identifier, namespace_of
 from manifests.portal_manifest import RetryRules, StdioUpstream, UpstreamSection, may_repeat
 from upstreams import errors
-from upstreams.connection import Connection
 from upstreams.connector import Connector, WireOpener
 from upstreams.health import CircuitBreaker, UpstreamState
 from upstreams.lifecycle import RECONNECT_WAIT_SECONDS
 from upstreams.questions import ServerRequestHandler
 from upstreams.redaction import Redaction
 from upstreams.session import Call, Session
-from upstreams.supervisor import Supervisor
+from upstreams.supervisor import Connection, Supervisor
 from upstreams.tools import (
     MAX_LISTED,
-    CurrentListing,
     ListedUpstream,
     ListingStore,
     PageReader,
@@ -93,27 +91,19 @@ class Upstream(ListedUpstream):
         listed_by: "Upstream | None" = None,
         observe: RequestObserver | None = None,
     ) -> None:
-        self.name = name
+        super().__init__(name)
         self.spec = spec
         self.redact = redact
-        self._current: CurrentListing = CurrentListing(listings, listed_by._current if listed_by else None)
         self.connection = Connection(lambda: on_change(self))
-        self._connector = Connector(
-            spec, open_wire, redact, connecting or anyio.Semaphore(MAX_CONNECTING), listings
-        )
+        limit = connecting or anyio.Semaphore(MAX_CONNECTING)
+        self._connector = Connector(self, spec, open_wire, redact, limit, listings, listed_by)
         self._circuit = CircuitBreaker(self.connection.now)
+        if isinstance(spec, StdioUpstream):
+            idle_stop_seconds = spec.idle_stop_seconds
         self._supervisor = Supervisor(
-            name,
-            spec,
-            redact,
-            self._connector,
-            self.connection,
-            self._circuit,
-            self._current,
-            lambda: on_change(self),
-            on_offering_change,
-            spec.idle_stop_seconds if isinstance(spec, StdioUpstream) else idle_stop_seconds,
+            self._connector, self.connection, self._circuit, on_offering_change, idle_stop_seconds
         )
+        self._listed_by = listed_by
         self._observe = observe
         self._repeatable: _Repeatable | None = None
 
@@ -123,7 +113,7 @@ class Upstream(ListedUpstream):
 
     def replace(self, former: "Upstream", reason: str) -> None:
         """Take over from `former`: the calls that it has not sent, and its listing until there is a new one."""
-        self._current.inherit(former._current)
+        self.apply(UpstreamListing(former.tools, former.server, former.instructions))
         former.connection.stop(reason, self.connection)
 
     def remove(self, reason: str) -> None:
@@ -137,10 +127,6 @@ class Upstream(ListedUpstream):
     async def started(self) -> None:
         while self.state.status == "starting":
             await self.connection.changed()
-
-    @property
-    def listing(self) -> UpstreamListing:
-        return self._current.latest
 
     @property
     def state(self) -> UpstreamState:
@@ -266,7 +252,7 @@ class Upstream(ListedUpstream):
 
     def may_repeat(self, tool: str) -> bool:
         """Whether a call of the tool may be made twice, by its current annotations and the operator."""
-        tools = self.tools
+        tools = (self._listed_by or self).tools
         if self._repeatable is None or self._repeatable.tools is not tools:
             self._repeatable = _Repeatable(self.name, self.spec.retries, tools)
         return self._repeatable[tool]

@@ -61,7 +61,8 @@ async def _known(manifest: Manifest, lock: Lock) -> list[ListedUpstream]:
         if listing is None and not await store.was_listed():
             listing = accepted_listing(lock, name)
         if listing is not None:
-            found.append(ListedUpstream(name, listing))
+            found.append(ListedUpstream(name))
+            found[-1].apply(listing)
     return found
 
 
