@@ -16,20 +16,19 @@ from manifests.json_value import Json
 from manifests.own_files import state_folder
 from manifests.portal_manifest import HttpUpstream, StdioUpstream
 from manifests.references import CallerHeader
+from upstreams.connector import WireOpener
 from upstreams.errors import UpstreamUnavailableError
 from upstreams.health import Diagnostics
 from upstreams.people import IDLE_SECONDS, PORTAL, Headers, LoginsOf, PeoplesUpstreams, Person
 from upstreams.redaction import Redaction, secrets_of
 from upstreams.secret_sources import HeaderRenewal
-from upstreams.session import WireOpener
-from upstreams.supervisor import MAX_CONNECTING, RequestObserver
 from upstreams.tools import ListingStore
 from upstreams.transports.child_process import ChildCommand
 from upstreams.transports.http import open_http_wire
 from upstreams.transports.http_credentials import HttpCredentials
 from upstreams.transports.stdio import open_stdio_wire
-from upstreams.transports.wire import Wire
-from upstreams.upstream import Upstream
+from upstreams.transports.wire import Wire, WireHandlers
+from upstreams.upstream import MAX_CONNECTING, RequestObserver, Upstream
 
 if TYPE_CHECKING:
     from upstreams.oauth.tokens import Logins, LoginStore
@@ -210,10 +209,10 @@ class Fleet:
         if isinstance(spec, StdioUpstream):
             mask = Redaction(configured).in_json
 
-            def start(diagnostics: Diagnostics) -> AbstractAsyncContextManager[Wire]:
+            def start(diagnostics: Diagnostics, handlers: WireHandlers) -> AbstractAsyncContextManager[Wire]:
                 # Looked up at every attempt: the command may have been installed since.
                 command = ChildCommand.of(spec, self.folder, os.environ)
-                return open_stdio_wire(command, diagnostics, mask, spec.message_bytes)
+                return open_stdio_wire(command, diagnostics, handlers, mask, spec.message_bytes)
 
             return start
         credentials = HttpCredentials(spec, configured, redact, settings.renew)
@@ -230,7 +229,7 @@ class Fleet:
                 self.tasks.start_soon,
                 how_to_sign_in,
             )
-        return lambda diagnostics: open_http_wire(spec, diagnostics, credentials)
+        return lambda diagnostics, handlers: open_http_wire(spec, diagnostics, handlers, credentials)
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,7 @@ its input requests, and the call is repeated with the answers.
 Source: MCP 2026-07-28, basic/patterns/mrtr; 2025-11-25, client/elicitation, client/sampling and client/roots.
 """
 
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -66,6 +65,7 @@ class ServerRequestRouter:
         self._roots = spec.roots
         may_ask = {ELICIT: spec.elicitation, SAMPLE: spec.sampling is not None, LIST_ROOTS: bool(spec.roots)}
         self._allowed = {method for method, is_allowed in may_ask.items() if is_allowed}
+        self._declared = {_CAPABILITIES[method] for method in self._allowed}
         self._calls: dict[ActiveCall, None] = {}
         self.abandoned = AbandonedRequests()
         """Abandoned calls, whose requests are not answered."""
@@ -83,21 +83,20 @@ class ServerRequestRouter:
 
     def capabilities(self, request_handler: ServerRequestHandler | None) -> dict[str, Json]:
         """The capabilities to declare with one call, as the protocol requires since 2026-07-28."""
-        asked = {} if request_handler is None else request_handler.capabilities()
-        allowed = {_CAPABILITIES[method] for method in self._allowed}
-        declared = {name: value for name, value in asked.items() if name in allowed}
+        asked = request_handler.capabilities() if request_handler is not None and self._declared else {}
+        declared = {name: value for name, value in asked.items() if name in self._declared}
         return {**declared, "roots": {}} if LIST_ROOTS in self._allowed else declared
 
-    @contextmanager
-    def track(self, request_handler: ServerRequestHandler | None) -> Iterator["ActiveCall"]:
-        """A context for one call. Its requests end with it."""
+    def begin(self, request_handler: ServerRequestHandler | None) -> "ActiveCall":
+        """Begin one call."""
         call = ActiveCall(request_handler)
         self._calls[call] = None
-        try:
-            yield call
-        finally:
-            del self._calls[call]
-            call.end()
+        return call
+
+    def end(self, call: "ActiveCall") -> None:
+        """End the call, and its requests with it."""
+        del self._calls[call]
+        call.end()
 
     async def rounds(
         self, send: Callable[[dict[str, Json]], Awaitable[dict[str, Json]]], call: "ActiveCall"

@@ -219,16 +219,19 @@ class UpstreamListing:
 
 @dataclass(eq=False)
 class ListedUpstream:
-    """An upstream of which only a listing is known; `Supervisor` connects one."""
+    """An upstream of which only a listing is known; `Upstream` connects one."""
 
     name: str
 
     def __post_init__(self) -> None:
         self.apply(UpstreamListing((), "", None))
-        self.state = UpstreamState("idle", "", datetime.now(UTC))
 
     def apply(self, listing: UpstreamListing) -> None:
         self.tools, self.server, self.instructions = listing.tools, listing.server, listing.instructions
+
+    @property
+    def state(self) -> UpstreamState:
+        return UpstreamState("idle", "", datetime.now(UTC))
 
     @property
     def retry_status(self) -> str:

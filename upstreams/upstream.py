@@ -1,10 +1,11 @@
 """One upstream: its state, its tools, its resources and prompts, and calls with retries."""
 
+import os
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from math import inf
-from typing import Final, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 import anyio
 import structlog
@@ -13,17 +14,33 @@ from pydantic import BaseModel, ValidationError
 
 from manifests.json_value import Json
 from manifests.names import ToolNames, function_names, identifier, namespace_of
-from manifests.portal_manifest import RetryRules, may_repeat
+from manifests.portal_manifest import RetryRules, StdioUpstream, UpstreamSection, may_repeat
 from upstreams import errors
+from upstreams.connector import Connector, WireOpener
+from upstreams.health import CircuitBreaker, UpstreamState
+from upstreams.lifecycle import RECONNECT_WAIT_SECONDS
 from upstreams.questions import ServerRequestHandler
-from upstreams.session import Session
-from upstreams.supervisor import RECONNECT_WAIT_SECONDS, Supervisor
-from upstreams.tools import MAX_LISTED, PageReader, RecordedTool, ToolResult, pages
+from upstreams.redaction import Redaction
+from upstreams.session import Call, Session
+from upstreams.supervisor import Connection, Supervisor
+from upstreams.tools import (
+    MAX_LISTED,
+    ListedUpstream,
+    ListingStore,
+    PageReader,
+    RecordedTool,
+    ToolResult,
+    UpstreamListing,
+    pages,
+)
 from upstreams.transports.wire import ProgressHandler
 
 T = TypeVar("T")
 
 log = structlog.get_logger()
+
+MAX_CONNECTING: Final = max(16, 8 * (os.cpu_count() or 1))
+"""Upstreams that connect at once: a server needs about a second of CPU to start."""
 
 Listed: TypeAlias = Literal["resources", "resourceTemplates", "prompts"]
 
@@ -44,10 +61,94 @@ _KINDS_OFFERED: Final[dict[Listed, tuple[str, type[BaseModel]]]] = {
 _FIELDS: Final = {"uri", "uri_template", "name", "title", "description", "mime_type", "size", "arguments"}
 
 
-class Upstream(Supervisor):
-    """One MCP server behind the portal. Calls run in their callers' tasks."""
+RequestObserver: TypeAlias = Callable[
+    ["Upstream", Session, str, str, Callable[[], Awaitable[Any]]], Awaitable[Any]
+]
+"""Sends a request by its last argument, and observes it: the upstream, its session, the method, and the tool or ""."""
 
-    _repeatable: "_Repeatable | None" = None
+
+class Upstream(ListedUpstream):
+    """One MCP server behind the portal. `run` supervises its connection; calls run in their callers' tasks.
+
+    `on_change` is called with the upstream after its state or its tools changed, `on_offering_change` when its
+    resources or prompts may have. `listings` has the listing that an earlier portal stored; a lazy upstream starts
+    with it. `connecting` limits how many upstreams connect at once. After `idle_stop_seconds` without a call it is
+    disconnected; None for never. `listed_by` is another connection to the same server, whose tools are used instead of
+    an own listing. `observe`, if set, sends and observes each request.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        spec: UpstreamSection,
+        open_wire: WireOpener,
+        redact: Redaction,
+        on_change: Callable[["Upstream"], None],
+        listings: ListingStore | None = None,
+        connecting: anyio.Semaphore | None = None,
+        on_offering_change: Callable[[], None] = lambda: None,
+        idle_stop_seconds: float | None = None,
+        listed_by: "Upstream | None" = None,
+        observe: RequestObserver | None = None,
+    ) -> None:
+        super().__init__(name)
+        self.spec = spec
+        self.redact = redact
+        self.connection = Connection(lambda: on_change(self))
+        limit = connecting or anyio.Semaphore(MAX_CONNECTING)
+        self._connector = Connector(self, spec, open_wire, redact, limit, listings, listed_by)
+        self._circuit = CircuitBreaker(self.connection.now)
+        if isinstance(spec, StdioUpstream):
+            idle_stop_seconds = spec.idle_stop_seconds
+        self._supervisor = Supervisor(
+            self._connector, self.connection, self._circuit, on_offering_change, idle_stop_seconds
+        )
+        self._listed_by = listed_by
+        self._observe = observe
+        self._repeatable: _Repeatable | None = None
+
+    async def run(self) -> None:
+        """Connect, serve and reconnect until cancelled or removed."""
+        await self._supervisor.run()
+
+    def replace(self, former: "Upstream", reason: str) -> None:
+        """Take over from `former`: the calls that it has not sent, and its listing until there is a new one."""
+        self.apply(UpstreamListing(former.tools, former.server, former.instructions))
+        former.connection.stop(reason, self.connection)
+
+    def remove(self, reason: str) -> None:
+        """Refuse all further calls. `run` ends after those in flight, which have their own deadlines."""
+        self.connection.stop(reason)
+
+    def want(self) -> None:
+        """Request a connection: ends idling, and the backoff if the last attempt is old enough."""
+        self.connection.want()
+
+    async def started(self) -> None:
+        while self.state.status == "starting":
+            await self.connection.changed()
+
+    @property
+    def state(self) -> UpstreamState:
+        return self.connection.lifecycle.state
+
+    @property
+    def retry_status(self) -> str:
+        return self.connection.lifecycle.retry_status
+
+    @property
+    def connections(self) -> int:
+        """Connections that were opened since the portal started."""
+        return self._connector.opened
+
+    @property
+    def diagnostics(self) -> tuple[str, ...]:
+        """Remarks about the current connection: malformed tools, noise on stdout."""
+        return self._connector.diagnostics.remarks
+
+    def stderr_tail(self) -> str:
+        """The last lines of a stdio server's stderr, at most 50; "" for HTTP."""
+        return "\n".join(self._connector.diagnostics.stderr())
 
     async def call(
         self,
@@ -69,74 +170,62 @@ class Upstream(Supervisor):
         UpstreamWithheldError to prevent the send.
         Raises UpstreamError: the message is masked; the class says what may have happened.
         """
-
-        send = partial(
-            Session.call,
-            tool=tool,
-            arguments=arguments,
-            call_seconds=seconds,
-            key=key,
-            progress=progress,
-            request_handler=request_handler,
-        )
-        return await self._deliver(send, "tools/call", tool, seconds, on_sent, partial(self.may_repeat, tool))
+        params = {"name": tool, "arguments": arguments}
+        call = Call("tools/call", params, seconds, on_sent, key, progress, request_handler)
+        return await self._deliver(call, Session.call)
 
     async def offered(
         self, listed: Listed, *, seconds: float, on_sent: Callable[[bool], None]
     ) -> list[dict[str, Json]]:
         """List resources or prompts within `seconds`; see `read_offered`. Raises UpstreamError: as `call` does."""
-        deadline = anyio.current_time() + seconds
+        deadline = self.connection.now() + seconds
 
         async def page(cursor: Json) -> dict[str, Json]:
             params = {} if cursor is None else {"cursor": cursor}
-            left_seconds = deadline - anyio.current_time()
+            left_seconds = deadline - self.connection.now()
             if cursor is not None and left_seconds <= 0:
                 raise errors.UpstreamTimeoutError(f"its listing did not end within {seconds:g} s")
             method = LISTING_METHODS[listed]
             return await self.ask(method, params, seconds=left_seconds, on_sent=on_sent)
 
-        return await read_offered(listed, page, self._diagnostics.note)
+        return await read_offered(listed, page, self._connector.diagnostics.note)
 
     async def ask(
         self, method: str, params: dict[str, Json], *, seconds: float, on_sent: Callable[[bool], None]
     ) -> dict[str, Json]:
         """The raw result of any other request, retried if it was not sent. Raises UpstreamError: as `call` does."""
-        send = partial(Session.ask, method=method, params=params)
-        return await self._deliver(send, method, "", seconds, on_sent, lambda: False)
+        return await self._deliver(Call(method, params, seconds, on_sent), Session.ask)
 
-    async def _deliver(
-        self,
-        send: Callable[..., Awaitable[T]],
-        method: str,
-        tool: str,
-        seconds: float,
-        on_sent: Callable[[bool], None],
-        is_safe: Callable[[], bool],
-    ) -> T:
-        deadline = anyio.current_time() + seconds
+    async def _deliver(self, call: Call, send: Callable[[Session, Call, float], Awaitable[T]]) -> T:
+        deadline = self.connection.now() + call.seconds
         was_seen = may_have_acted = False
         wait_until = -inf
 
+        def is_safe() -> bool:
+            return bool(call.tool) and self.may_repeat(call.tool)
+
         async def attempt() -> T:
             nonlocal was_seen, may_have_acted, wait_until
-            async with self.session(deadline, wait_until) as session:
+            connection, session = await self.connection.take(deadline, wait_until)
+            try:
                 if may_have_acted and not is_safe():  # the annotations may have changed since the failure
                     raise errors.UpstreamWithheldError("the tool no longer declares that it is safe to retry")
                 with self._circuit.guard():
-                    on_sent(was_seen)
-                    left_seconds = max(0.0, deadline - anyio.current_time())
-                    sending = partial(send, session, seconds=left_seconds)
+                    call.on_sent(was_seen)
                     try:
-                        if self.observe is None:
-                            return await sending()
-                        result: T = await self.observe(self, session, method, tool, sending)
+                        if self._observe is None:
+                            return await send(session, call, deadline)
+                        sending = partial(send, session, call, deadline)
+                        result: T = await self._observe(self, session, call.method, call.tool, sending)
                         return result
                     except errors.UpstreamError as error:
                         was_seen = was_seen or error.outcome != "not_started"
                         may_have_acted = may_have_acted or error.outcome == "unknown"
                         if isinstance(error, errors.UpstreamLostError):
-                            wait_until = anyio.current_time() + RECONNECT_WAIT_SECONDS
+                            wait_until = self.connection.now() + RECONNECT_WAIT_SECONDS
                         raise
+            finally:
+                connection.release()
 
         try:
             return await with_retries(
@@ -151,11 +240,19 @@ class Upstream(Supervisor):
             error.data = self.redact.in_value(error.data)
             raise
         finally:
-            self.update_state()
+            self._follow_circuit()
+
+    def _follow_circuit(self) -> None:
+        """Update the state from the circuit breaker."""
+        if not self._circuit.is_open:
+            if self.state.status == "failing":
+                self.connection.note("circuit_closed")
+        elif self.connection.session is not None:
+            self.connection.note("circuit_opened", self.redact.start(self._circuit.reason))
 
     def may_repeat(self, tool: str) -> bool:
         """Whether a call of the tool may be made twice, by its current annotations and the operator."""
-        tools = (self.listed_by or self).tools
+        tools = (self._listed_by or self).tools
         if self._repeatable is None or self._repeatable.tools is not tools:
             self._repeatable = _Repeatable(self.name, self.spec.retries, tools)
         return self._repeatable[tool]

@@ -3,7 +3,7 @@
 import pytest
 
 from upstreams.redaction import Redaction
-from upstreams.transports.crash_reason import crash_reason
+from upstreams.transports.child_process import crash_reason
 
 NESTED = """\
   + Exception Group Traceback (most recent call last):

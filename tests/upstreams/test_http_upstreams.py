@@ -17,7 +17,7 @@ from manifests.portal_manifest import HttpUpstream
 from tests.upstreams.oauth_peer import replayed
 from tests.upstreams.peers import fleet_at, fleet_of, http_peer
 from tests.upstreams.raw_http_server import RawHttpServer
-from upstreams import session
+from upstreams import connector
 from upstreams.errors import UpstreamError, UpstreamSessionError, UpstreamTimeoutError
 from upstreams.health import FAILURES_IN_A_ROW
 from upstreams.tools import ToolResult
@@ -298,7 +298,7 @@ async def test_start_is_limited_by_connect_seconds_alone(
 async def test_probe_that_a_server_answers_late_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """The SDK would consider it lost, and the handshake is sent in between."""
     monkeypatch.setattr("mcp.client.session.DISCOVER_TIMEOUT_SECONDS", 0.0)
-    monkeypatch.setattr(session, "HTTP_PROBE_SECONDS", 0.0)
+    monkeypatch.setattr(connector, "HTTP_PROBE_SECONDS", 0.0)
     inner, methods, may_go_on = real_server().streamable_http_app(), list[bytes](), anyio.Event()
 
     async def slow(scope: Scope, receive: Receive, send: Send) -> None:
@@ -317,7 +317,7 @@ async def test_probe_that_a_server_answers_late_counts(monkeypatch: pytest.Monke
 
 
 async def test_probe_that_a_server_ignores_delays_the_handshake_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "HTTP_PROBE_SECONDS", 0.0)
+    monkeypatch.setattr(connector, "HTTP_PROBE_SECONDS", 0.0)
 
     class Ignoring(RawHttpServer):
         async def _handle(self, request: Request) -> Response:

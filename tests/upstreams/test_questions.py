@@ -1,6 +1,5 @@
 """Questions of older upstreams, which do not say which call they belong to; and requests that were abandoned."""
 
-from contextlib import ExitStack
 from typing import Any
 
 import anyio
@@ -58,9 +57,7 @@ async def test_question_ends_with_the_last_call_that_it_may_belong_to(ended: tup
     ask = router.callbacks()["sampling_callback"]
     person = Person(role="assistant", model="m", content={"type": "text", "text": "hello"})
     answers = list[Any]()
-    calls = [ExitStack(), ExitStack()]
-    for call in calls:
-        call.enter_context(router.track(person))
+    calls = [router.begin(person), router.begin(person)]
 
     async def question() -> None:
         answers.append(await ask(None, PARAMS))
@@ -69,10 +66,8 @@ async def test_question_ends_with_the_last_call_that_it_may_belong_to(ended: tup
         tasks.start_soon(question)
         await person.is_asked.wait()
         for index in ended:
-            calls[index].close()
+            router.end(calls[index])
         person.may_answer.set()
-    for call in calls:
-        call.close()
     expected = ErrorData if len(ended) == len(calls) else CreateMessageResult
     assert [type(answer) for answer in answers] == [expected]
 
@@ -82,10 +77,10 @@ async def test_answer_that_cannot_be_sent_is_none(answer: dict[str, Json]) -> No
     """Below this point it would end the connection, with all calls on it."""
     router, person = sampling_router(), Person(**answer)
     person.may_answer.set()
-    with router.track(person) as call:
-        assert isinstance(await router.callbacks()["sampling_callback"](None, PARAMS), ErrorData)
-        with pytest.raises(UpstreamIncompleteError):
-            await router.rounds(never_answered, call)
+    call = router.begin(person)
+    assert isinstance(await router.callbacks()["sampling_callback"](None, PARAMS), ErrorData)
+    with pytest.raises(UpstreamIncompleteError):
+        await router.rounds(never_answered, call)
     assert person.heard == [("question_unanswered", True)] * 2
 
 

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from manifests.json_value import Json
 from tests.upstreams.peers import DEADLINE_SECONDS, Clock, fleet_at, fleet_of, in_memory, raw_server
-from upstreams import notifications, session
+from upstreams import connector, notifications
 from upstreams.errors import UpstreamTimeoutError
 from upstreams.session import MOST_EXTENSION
 from upstreams.tools import ToolResult
@@ -165,7 +165,7 @@ async def test_next_portal_knows_what_to_send_first(
 
 
 async def test_modern_server_that_starts_slowly_stays_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "PROBE_SECONDS", 0.0)
+    monkeypatch.setattr(connector, "PROBE_SECONDS", 0.0)
     server = MCPServer("modern")
 
     @server.tool()

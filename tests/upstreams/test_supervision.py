@@ -2,15 +2,11 @@
 
 import os
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
 import pytest
 import yaml
-from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
@@ -27,8 +23,7 @@ from tests.upstreams.peers import (
     text_of,
 )
 from tests.upstreams.raw_http_server import RawHttpServer
-from upstreams import supervisor
-from upstreams.errors import UpstreamDownError, UpstreamError, UpstreamUnavailableError
+from upstreams.errors import UpstreamError, UpstreamUnavailableError
 from upstreams.fleet import UpstreamSettings
 from upstreams.tools import ListingStore
 
@@ -101,61 +96,6 @@ async def test_call_under_way_when_the_fleet_closes_is_unknown(transport: str) -
             await anyio.lowlevel.checkpoint()  # the caller goes first
             await fleet.call("echo")  # it reads line by line
     assert outcomes == ["unknown"]
-
-
-FOREVER_SECONDS = 3600.0
-
-
-class HangingServer:
-    """Refuses attempts to connect while it `refuses`; the later ones get no answer until it `may_answer`."""
-
-    def __init__(self) -> None:
-        self.inner = RawHttpServer()
-        self.refuses = True
-        self.is_asked = anyio.Event()
-        self.may_answer = anyio.Event()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and self.refuses:
-            await Response("not yet", 503)(scope, receive, send)
-            return
-        if scope["type"] == "http":
-            self.is_asked.set()
-            await self.may_answer.wait()
-        await self.inner.app(scope, receive, send)
-
-
-@asynccontextmanager
-async def hanging_fleet(server: HangingServer) -> AsyncIterator[WatchedFleet]:
-    """`one` is down, and the attempt that is under way lasts until the server may answer."""
-    with anyio.fail_after(DEADLINE_SECONDS):
-        async with fleet_at(server, connect_seconds=FOREVER_SECONDS) as fleet:
-            server.refuses = False
-            await server.is_asked.wait()
-            assert fleet.one.state.status == "down"
-            yield fleet
-            server.may_answer.set()
-
-
-async def test_calls_do_not_wait_for_an_attempt_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "RECONNECT_WAIT_SECONDS", 0.0)
-    async with hanging_fleet(HangingServer()) as fleet:
-        for _ in range(5):
-            with pytest.raises(UpstreamDownError, match=r"503.*an attempt has been running") as caught:
-                await fleet.call("echo", seconds=FOREVER_SECONDS)
-            assert (caught.value.code, caught.value.outcome) == ("upstream_unavailable", "not_started")
-        assert fleet.one.state.status == "down", "nobody waits for it as for one that starts"
-        assert await fleet.fleet.settled(0) == []
-
-
-async def test_call_that_comes_with_an_attempt_that_succeeds_is_served_by_it() -> None:
-    server = HangingServer()
-    async with hanging_fleet(server) as fleet, anyio.create_task_group() as tasks:
-        for _ in range(3):
-            tasks.start_soon(lambda: fleet.call("echo", seconds=FOREVER_SECONDS))
-        await anyio.lowlevel.checkpoint()  # they go first
-        server.may_answer.set()
-    assert server.inner.executed == 3
 
 
 def lazy(folder: Path, **behaviour: object) -> StdioUpstream:

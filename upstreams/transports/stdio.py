@@ -20,7 +20,7 @@ from upstreams.errors import UpstreamUnreadError
 from upstreams.health import Diagnostics
 from upstreams.transports.child_process import ChildCommand, open_child
 from upstreams.transports.messages import InboundLimits, MessageReader
-from upstreams.transports.wire import Wire
+from upstreams.transports.wire import Wire, WireHandlers
 
 _MAX_UNREAD_BYTES: Final = 64 * 1024 * 1024
 _NOTIFICATION_SECONDS: Final = 0.05
@@ -29,7 +29,11 @@ _MESSAGES_PER_TURN: Final = 50
 
 @asynccontextmanager
 async def open_stdio_wire(
-    command: ChildCommand, diagnostics: Diagnostics, mask: Callable[[bytes], bytes], message_bytes: int
+    command: ChildCommand,
+    diagnostics: Diagnostics,
+    handlers: WireHandlers,
+    mask: Callable[[bytes], bytes],
+    message_bytes: int,
 ) -> AsyncIterator[Wire]:
     """Start a child and open its wire. On exit the child and all its descendants are gone.
 
@@ -45,6 +49,7 @@ async def open_stdio_wire(
             ChildOutput(child.stdout, MessageReader(limits, diagnostics, mask), limits),
             stdin,
             limits,
+            handlers,
             last_stderr_line=child.stderr.last_line,
             forget_stderr=child.stderr.forget,
             exit_status=lambda: child.exit_status(stdin.fault or "closed its stdout"),

@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final, TypeAlias
 
@@ -26,6 +28,18 @@ ProgressHandler: TypeAlias = Callable[[float, float | None, str | None], None]
 """Called with the progress of a call, the total if known, and a message."""
 
 
+@dataclass(frozen=True)
+class WireHandlers:
+    """What a wire tells its session."""
+
+    notified: Callable[[str, Mapping[str, Json]], None] = lambda method, params: None
+    """Called with each notification that the SDK does not handle, before any later message."""
+    answered: Callable[[types.RequestId | None], bool] = lambda request_id: False
+    """Called with the id of each answer, also late ones. Returns whether it is the first answer to the request."""
+    has_abandoned: Callable[[], bool] = lambda: False
+    """Whether an abandoned request may still be answered."""
+
+
 class Wire(JSONRPCDispatcher):
     """The SDK's JSON-RPC layer below typed MCP: answers are raw JSON, on all transports.
 
@@ -38,6 +52,7 @@ class Wire(JSONRPCDispatcher):
         read_stream: Any,  # the SDK's stream protocols have no public name
         write_stream: Any,
         limits: InboundLimits,
+        handlers: WireHandlers,
         *,
         last_stderr_line: Callable[[], str] = lambda: "",
         exit_status: Callable[[], Awaitable[str]] | None = None,
@@ -57,12 +72,7 @@ class Wire(JSONRPCDispatcher):
         self._reason = ""
         self.closes_requests = closes_requests
         """Whether an abandoned request is closed, and with it any further message about it."""
-        self.on_notification: Callable[[str, Mapping[str, Json]], None] = lambda method, params: None
-        """Called with each notification that the SDK does not handle, before any later message."""
-        self.has_abandoned: Callable[[], bool] = lambda: False
-        """Whether an abandoned request may still be answered."""
-        self.on_answer: Callable[[types.RequestId | None], bool] = lambda request_id: False
-        """Called with the id of each answer, also late ones. Returns whether it is the first answer to the request."""
+        self._handlers = handlers
         self.last_stderr_line = last_stderr_line
         self.forget_stderr = forget_stderr
         self.cut_off_reason = ""
@@ -102,7 +112,8 @@ class Wire(JSONRPCDispatcher):
             }
         try:
             # The SDK gives the probe ten seconds. Here the opener sets the limit, because a server may be slow.
-            with anyio.fail_after(None if method == "server/discover" else options.get("timeout")):
+            seconds = None if method == "server/discover" else options.get("timeout")
+            with nullcontext() if seconds is None else anyio.fail_after(seconds):
                 await self._send(_request(request_id, method, params), options.get("headers"), answered)
                 answer = await answered
         except TimeoutError:
@@ -152,8 +163,8 @@ class Wire(JSONRPCDispatcher):
         if request_id is None and isinstance(message, types.JSONRPCError):
             # An error without an id answers the only request in flight, unless it may answer an abandoned one.
             waiting = [*self._awaited.keys() - self._subscriptions]
-            request_id = waiting[0] if len(waiting) == 1 and not self.has_abandoned() else None
-        is_first = self.on_answer(request_id)
+            request_id = waiting[0] if len(waiting) == 1 and not self._handlers.has_abandoned() else None
+        is_first = self._handlers.answered(request_id)
         answered = None if request_id is None else self._awaited.get(dispatcher.coerce_request_id(request_id))
         if answered is not None and not answered.done():
             answered.set_result(message)
@@ -202,7 +213,7 @@ class Wire(JSONRPCDispatcher):
             if method == "notifications/progress":
                 self._handle_progress(params or {})
             elif not dispatcher.run_notify_intercept(on_notify_intercept, method, params):
-                self.on_notification(method, params or {})
+                self._handlers.notified(method, params or {})
             return True
 
         try:

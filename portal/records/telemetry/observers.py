@@ -28,8 +28,8 @@ from upstreams.errors import UpstreamError
 from upstreams.fleet import Fleet
 from upstreams.health import Status
 from upstreams.session import Session
-from upstreams.supervisor import Supervisor
 from upstreams.tools import ToolResult
+from upstreams.upstream import Upstream
 
 T = TypeVar("T")
 Sending: TypeAlias = Callable[[], Awaitable[T]]
@@ -90,7 +90,7 @@ class _ClientRequests(ServerMiddleware[Any]):
 
 
 async def record_attempt(
-    telemetry: Telemetry, upstream: Supervisor, session: Session, method: str, tool: str, send: Sending[T]
+    telemetry: Telemetry, upstream: Upstream, session: Session, method: str, tool: str, send: Sending[T]
 ) -> T:
     """Record one attempt of a request to an upstream."""
     attributes: Attributes = {

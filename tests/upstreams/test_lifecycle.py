@@ -1,0 +1,234 @@
+"""The life of a connection as tables: states, pauses, how long calls wait, and what is sent first."""
+
+from datetime import UTC, datetime, timedelta
+from math import inf
+from typing import Any, get_args
+
+import pytest
+
+from tests.upstreams.test_circuit import Clock
+from upstreams import lifecycle
+from upstreams.connector import Handshake, HandshakeFirstError, HandshakeUnansweredError
+from upstreams.errors import (
+    UpstreamDownError,
+    UpstreamError,
+    UpstreamNeedsLoginError,
+    UpstreamRefusedError,
+    UpstreamSessionError,
+    UpstreamUnauthorizedError,
+    UpstreamUnavailableError,
+)
+from upstreams.health import Status
+from upstreams.lifecycle import (
+    LONGEST_PAUSE_SECONDS,
+    RECONNECT_WAIT_SECONDS,
+    RETRY_ON_CALL_SECONDS,
+    Event,
+    Lifecycle,
+)
+from upstreams.session import Retirement
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def life(clock: Clock) -> Lifecycle:
+    return Lifecycle(clock, lambda: NOON + timedelta(seconds=clock.seconds))
+
+
+def fail(life: Lifecycle, reason: str = "refused", **more: Any) -> float:
+    """One failed attempt to connect, whose pause has no jitter."""
+    ending = {"was_open": False, "was_stable": False, "needs_login": False, "jitter": 1.0}
+    return life.lose(reason, **{**ending, **more})
+
+
+AFTER: dict[Event, Status] = {
+    "wanted": "starting", "reopened": "starting", "rested": "idle", "served": "ready", "circuit_opened": "failing",
+    "circuit_closed": "ready", "failed": "down", "login_needed": "needs_login", "removed": "stopped",
+}  # fmt: skip
+ONLY_IN: dict[Event, Status] = {"wanted": "idle", "circuit_closed": "failing"}
+
+
+@pytest.mark.parametrize("before", get_args(Status))
+def test_each_event_leads_to_its_state_and_none_out_of_stopped(clock: Clock, before: Status) -> None:
+    for event in get_args(Event):
+        life = Lifecycle(clock)
+        life.note(
+            next(each for each, status in AFTER.items() if status == before and each not in ONLY_IN), "x"
+        )
+        life.note(event, "y")
+        counts = before != "stopped" and ONLY_IN.get(event, before) == before
+        assert life.state.status == (AFTER[event] if counts else before), (before, event)
+
+
+def test_it_is_down_since_its_first_failure_until_it_is_ready(clock: Clock, life: Lifecycle) -> None:
+    for seconds, event, since in [
+        (1, "failed", 1), (2, "login_needed", 1), (3, "reopened", 3), (4, "failed", 1), (5, "served", 5),
+        (6, "failed", 6),
+    ]:  # fmt: skip
+        clock.seconds = seconds
+        life.note(event, f"at {seconds}")  # type: ignore[arg-type]
+        assert life.state.since == NOON + timedelta(seconds=since), event
+
+
+def test_same_failure_again_is_no_news(life: Lifecycle) -> None:
+    fail(life)
+    before = life.state
+    fail(life)
+    assert life.state is before
+    fail(life, "other")
+    assert life.state is not before
+
+
+def test_pauses_double_up_to_the_longest_and_jitter_shortens_them(life: Lifecycle) -> None:
+    pauses = [fail(life) for _ in range(12)]
+    assert pauses[:3] == [
+        lifecycle.FIRST_PAUSE_SECONDS,
+        2 * lifecycle.FIRST_PAUSE_SECONDS,
+        4 * lifecycle.FIRST_PAUSE_SECONDS,
+    ]
+    assert pauses[-2:] == [LONGEST_PAUSE_SECONDS] * 2
+    assert fail(life, jitter=0.5) == LONGEST_PAUSE_SECONDS / 2
+
+
+@pytest.mark.parametrize(("was_open", "was_stable", "pauses", "status"), [
+    (True, True, False, "starting"), (True, False, True, "down"), (False, False, True, "down"),
+])  # fmt: skip
+def test_only_a_connection_that_was_stable_is_reopened_at_once_after_a_failure(
+    life: Lifecycle, was_open: bool, was_stable: bool, pauses: bool, status: str
+) -> None:
+    fail(life)
+    assert bool(fail(life, was_open=was_open, was_stable=was_stable)) is pauses
+    assert life.state.status == status
+
+
+def test_connection_that_keeps_ending_without_an_answer_is_down(life: Lifecycle) -> None:
+    assert [fail(life, was_open=True) for _ in range(3)] == [
+        0.0,
+        2 * lifecycle.FIRST_PAUSE_SECONDS,
+        4 * lifecycle.FIRST_PAUSE_SECONDS,
+    ]
+    assert life.state.status == "down"
+
+
+def test_call_ends_a_pause_only_after_some_seconds(clock: Clock, life: Lifecycle) -> None:
+    fail(life)
+    for seconds, is_news in (0.0, False), (RETRY_ON_CALL_SECONDS - 0.1, False), (RETRY_ON_CALL_SECONDS, True):
+        clock.seconds = seconds
+        assert life.want() is is_news
+    assert not life.want(), "the attempt that it caused is under way"
+    assert "an attempt has been running" in life.retry_status
+
+
+def test_first_call_ends_idling(life: Lifecycle) -> None:
+    life.note("rested")
+    assert life.want() and life.is_wanted and life.state.status == "starting"
+    life.serve("")
+    assert (life.is_wanted, life.state.status) == (False, "ready")
+
+
+@pytest.mark.parametrize(
+    ("events", "wait_until", "deadline"),
+    [
+        ((), -inf, inf),
+        (("idle",), -inf, inf),
+        (("pause",), -inf, -inf),
+        (("pause",), 99.0, 99.0),
+        (("pause", "attempt"), -inf, 1 + RECONNECT_WAIT_SECONDS),
+        (("pause", "attempt"), 5.0, 1 + RECONNECT_WAIT_SECONDS),
+        (("login", "attempt"), 99.0, 1 + RECONNECT_WAIT_SECONDS),
+        (("login",), 99.0, -inf),
+        (("stop",), 99.0, -inf),
+    ],
+)
+def test_calls_wait_for_a_start_and_briefly_for_an_attempt(
+    clock: Clock, life: Lifecycle, events: tuple[str, ...], wait_until: float, deadline: float
+) -> None:
+    clock.seconds = 1.0
+    does = {
+        "idle": lambda: life.note("rested"), "pause": lambda: fail(life), "attempt": life.begin_attempt,
+        "login": lambda: fail(life, needs_login=True), "stop": lambda: life.note("removed", "gone"),
+    }  # fmt: skip
+    for event in events:
+        does[event]()
+    assert life.wait_deadline(wait_until) == deadline
+
+
+@pytest.mark.parametrize(("event", "kind", "told"), [
+    ("reopened", UpstreamUnavailableError, "still starting since 2026-01-01 12:00:00 UTC"),
+    ("failed", UpstreamDownError, "down since 2026-01-01 12:00:00 UTC: why; an attempt has been running for 0 s"),
+    ("login_needed", UpstreamNeedsLoginError, "why"),
+    ("removed", UpstreamDownError, "stopped since 2026-01-01 12:00:00 UTC: why"),
+])  # fmt: skip
+def test_refusal_says_why_and_since_when(
+    life: Lifecycle, event: Event, kind: type[UpstreamError], told: str
+) -> None:
+    life.note(event, "" if event == "reopened" else "why")
+    error = life.unavailable()
+    assert (type(error), str(error), error.outcome) == (kind, told, "not_started")
+
+
+def test_next_attempt_is_announced(clock: Clock, life: Lifecycle) -> None:
+    fail(life)
+    assert life.retry_status == "the next attempt is in 1 s"
+    life.note("served")
+    assert life.retry_status == ""
+
+
+FATAL, SLOW, OTHER = HandshakeFirstError("exited"), HandshakeUnansweredError("late"), UpstreamDownError("no")
+
+
+@pytest.mark.parametrize(
+    ("causes", "at_once", "comes_first"),
+    [
+        ([FATAL], True, True),
+        ([SLOW], False, True),
+        ([OTHER], False, False),
+        ([FATAL, FATAL], False, False),
+        ([FATAL, OTHER], False, False),
+        ([FATAL, FATAL, FATAL], True, True),
+    ],
+)
+def test_probe_and_handshake_are_tried_in_turns(
+    causes: list[Exception], at_once: bool, comes_first: bool
+) -> None:
+    handshake = Handshake()
+    answers = [handshake.failed(cause) for cause in causes]
+    assert (answers[-1], handshake.comes_first, handshake.probe_was_fatal) == (
+        at_once,
+        comes_first,
+        comes_first,
+    )
+
+
+def test_older_server_is_greeted_with_the_handshake_next_time() -> None:
+    handshake = Handshake()
+    for is_modern in (False, True):
+        handshake.succeeded(is_modern=is_modern)
+        assert (handshake.comes_first, handshake.probe_was_fatal) == (not is_modern, False)
+
+
+@pytest.mark.parametrize(
+    ("failure", "in_grace", "has_answered", "retires", "was_refused"),
+    [
+        (UpstreamUnauthorizedError("401"), False, True, True, True),
+        (UpstreamUnauthorizedError("401"), True, True, False, False),
+        (UpstreamDownError("no"), True, False, False, False),
+        (UpstreamSessionError("lost"), False, False, True, True),
+        (UpstreamSessionError("lost"), True, False, False, False),
+        (UpstreamSessionError("lost"), True, True, True, True),
+        (UpstreamUnavailableError("stale"), True, False, True, False),
+        (UpstreamRefusedError("no"), False, True, False, False),
+    ],
+)
+def test_refused_session_is_replaced_once_in_a_while(
+    failure: UpstreamError, in_grace: bool, has_answered: bool, retires: bool, was_refused: bool
+) -> None:
+    retirement = Retirement(10.0)
+    assert retirement.note(failure, 9.9 if in_grace else 10.0, has_answered=has_answered) is retires
+    assert (retirement.is_retired, retirement.was_refused) == (retires, was_refused)

@@ -1,0 +1,280 @@
+"""Opens connections to an upstream: negotiates the protocol revision, and remembers what to send first."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Final, TypeAlias
+
+import anyio
+import mcp_types as types
+from mcp.client import ClientSession
+from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
+
+from manifests.portal_manifest import UpstreamSection
+from upstreams import errors
+from upstreams.health import Diagnostics
+from upstreams.notifications import Notifications
+from upstreams.questions import ServerRequestRouter
+from upstreams.redaction import Redaction
+from upstreams.session import Revision, Session
+from upstreams.tools import ListedUpstream, ListingStore, UpstreamListing
+from upstreams.transports.messages import failure_of
+from upstreams.transports.wire import Wire, WireHandlers, is_closed, with_stderr
+
+PROBE_SECONDS: Final = 0.5
+HTTP_PROBE_SECONDS: Final = 10.0
+"""A server that has not answered the probe by then is also sent the handshake. The first is for a shared stream."""
+
+_DISTRIBUTION: Final = "mcp-code-portal"
+
+_GONE: Final = (errors.UpstreamLostError, errors.UpstreamTimeoutError, errors.UpstreamUnreadError)
+
+WireOpener: TypeAlias = Callable[[Diagnostics, WireHandlers], AbstractAsyncContextManager[Wire]]
+"""Connects to one upstream over its transport. Raises UpstreamError."""
+
+
+class HandshakeFirstError(errors.UpstreamUnavailableError):
+    """The server ended during or after the probe of its revision. Such servers require `initialize` first."""
+
+
+class HandshakeUnansweredError(HandshakeFirstError):
+    """It answered neither the probe nor the handshake after it in time. It may just be slow."""
+
+
+class Handshake:
+    """Whether the next connection begins with the older handshake, or with the probe of 2026-07-28."""
+
+    def __init__(self) -> None:
+        self.comes_first = False
+        self.probe_was_fatal = False
+        """Whether the last connection ended with the probe, so that the handshake is tried instead."""
+
+    def succeeded(self, *, is_modern: bool) -> None:
+        self.comes_first, self.probe_was_fatal = not is_modern, False
+
+    def failed(self, cause: BaseException) -> bool:
+        """Note why a connection failed. Returns whether the next attempt begins at once, with the other request."""
+        self.probe_was_fatal = isinstance(cause, HandshakeFirstError) and not self.comes_first
+        self.comes_first = self.probe_was_fatal
+        # Then the server works, but not with the probe, unless it is only slow.
+        return self.probe_was_fatal and not isinstance(cause, HandshakeUnansweredError)
+
+
+class Connector:
+    """Opens connections to one upstream, at most as many at once as `limit` allows, and lists its tools.
+
+    `listed` gets the listing, and starts with the one in the `store`. The tools of `listed_by`, which is another
+    connection to the same server, are used instead of an own listing.
+    """
+
+    def __init__(
+        self,
+        listed: ListedUpstream,
+        spec: UpstreamSection,
+        open_wire: WireOpener,
+        redact: Redaction,
+        limit: anyio.Semaphore,
+        store: ListingStore | None,
+        listed_by: ListedUpstream | None,
+    ) -> None:
+        self.listed = listed
+        self.spec = spec
+        self.redact = redact
+        self.opened = 0
+        """Connections since the portal started."""
+        self.handshake = Handshake()
+        self.diagnostics = Diagnostics(redact)
+        """Remarks about the latest connection."""
+        self._open_wire = open_wire
+        self._limit = limit
+        self._store = store
+        self._listed_by = listed_by
+
+    async def recall(self) -> bool:
+        """Begin with what an earlier portal learned. Returns whether the listing of a lazy upstream is known."""
+        if self._store is None:
+            return False
+        self.handshake.comes_first = await self._store.needs_handshake_first()
+        known = await self._store.load() if self.spec.start == "lazy" else None
+        if known is not None:
+            self.listed.apply(known)
+        return known is not None
+
+    @asynccontextmanager
+    async def open(self, *, after_refusal: bool) -> AsyncIterator[Session]:
+        """Connect and list the tools within `connect_seconds`.
+
+        Raises UpstreamError: it cannot be reached, or does not speak MCP.
+        """
+        former = () if self.handshake.probe_was_fatal else self.diagnostics.stderr()
+        self.diagnostics = Diagnostics(self.redact, former)
+        async with AsyncExitStack() as stack:
+            async with self._limit:
+                session, ignored_probe = await stack.enter_async_context(self._negotiated(after_refusal))
+            self.opened += 1
+            if self._store is not None and (ignored_probe or self.handshake.probe_was_fatal):
+                await self._store.keep_handshake_first()
+            self.handshake.succeeded(is_modern=session.revision.is_modern)
+            yield session
+
+    async def relist(self, session: Session) -> bool:
+        """List the tools again. Returns whether they changed."""
+        if self._listed_by is not None:
+            session.take(self._listed_by.tools)
+            return False
+        try:
+            with anyio.fail_after(self.spec.connect_seconds):
+                await session.list_tools(self.diagnostics)
+        except (errors.UpstreamError, TimeoutError) as error:
+            self.diagnostics.note(f"its changed tools could not be listed: {error}")
+            return False
+        if session.tools == self.listed.tools:
+            return False
+        await self.keep_listing(session)
+        return True
+
+    async def keep_listing(self, session: Session) -> None:
+        """Take the session's listing over, and store it."""
+        server = self.redact.start(session.server)
+        listing = UpstreamListing(session.tools, server, session.client.instructions)
+        self.listed.apply(listing)
+        if self._store is not None:
+            await self._store.save(listing)
+
+    @asynccontextmanager
+    async def _negotiated(self, after_refusal: bool) -> AsyncIterator[tuple[Session, bool]]:
+        """The session, and whether its server used the older handshake after it had not answered the probe in time."""
+        diagnostics, seconds, handshake_first = (
+            self.diagnostics,
+            self.spec.connect_seconds,
+            self.handshake.comes_first,
+        )
+        notifications, questions = Notifications(diagnostics), ServerRequestRouter(self.spec)
+        abandoned = questions.abandoned
+        handlers = WireHandlers(notifications.handle, abandoned.answered, lambda: bool(abandoned.owners()))
+        async with (
+            self._open_wire(diagnostics, handlers) as wire,
+            ClientSession(
+                dispatcher=wire,
+                read_timeout_seconds=seconds + 1,
+                message_handler=notifications,
+                client_info=client_info(),
+                **questions.callbacks(),
+            ) as client,
+        ):
+            try:
+                with anyio.fail_after(seconds):
+                    ignored_probe = await _negotiate(client, wire, handshake_first)
+                    diagnostics.forget()
+                    revision = Revision(client.protocol_version or "", client_info())
+                    session = Session(
+                        wire, client, notifications, questions, revision, after_refusal=after_refusal
+                    )
+                    if self._listed_by is None:
+                        await session.list_tools(diagnostics)
+                    else:
+                        session.take(self._listed_by.tools)
+                await wire.forget_stderr()
+            except TimeoutError:
+                reason = with_stderr(f"was not ready within {seconds:g} s", wire.last_stderr_line())
+                if client.protocol_version or handshake_first or wire.closes_requests:
+                    raise errors.UpstreamUnavailableError(reason) from None
+                raise HandshakeUnansweredError(reason) from None
+            except MCPError as error:
+                raise await _start_failure(error, wire) from error
+            except _GONE as error:
+                raise errors.UpstreamUnavailableError(await wire.explain_end()) from error
+            yield session, ignored_probe
+
+
+async def _negotiate(client: ClientSession, wire: Wire, handshake_first: bool) -> bool:
+    """Negotiate the revision: the probe of 2026-07-28, then the older handshake. Returns whether the probe was ignored.
+
+    The SDK's `auto` mode does the same, but only with its own dispatcher. Servers that do not know the probe answer
+    with an error, ignore it, end at once, or (Python SDK before 1.9.2) end when they read the next message. So the
+    handshake does not wait long for an answer. A slow server answers both in order; the first one counts.
+    """
+    if handshake_first:
+        await _initialize(client)
+        return False
+    attempts: list[asyncio.Future[Any]] = [asyncio.ensure_future(client.discover())]
+    try:
+        await asyncio.wait(attempts, timeout=HTTP_PROBE_SECONDS if wire.closes_requests else PROBE_SECONDS)
+        if is_ignored := not attempts[0].done():
+            attempts.append(asyncio.ensure_future(_initialize(client)))
+            await asyncio.wait(attempts, return_when=asyncio.FIRST_COMPLETED)
+        if attempts[0].done() and await _is_understood(attempts[0], wire):
+            return False
+        try:
+            await (attempts[1] if is_ignored else _initialize(client))
+        except MCPError as error:
+            if is_ignored and _has_ended(error, wire):
+                raise HandshakeFirstError(await wire.explain_end()) from error
+            raise
+        return not attempts[0].done()  # a slow server answers the probe late, but before the handshake
+    finally:
+        for attempt in attempts:
+            attempt.cancel()
+        await asyncio.gather(*attempts, return_exceptions=True)
+
+
+async def _is_understood(probe: "asyncio.Future[Any]", wire: Wire) -> bool:
+    """Whether the probe found a modern server. Raises UpstreamError if no handshake can follow."""
+    try:
+        await probe
+    except MCPError as error:
+        failure = failure_of(error.error)
+        if _has_ended(error, wire):
+            raise HandshakeFirstError(await wire.explain_end()) from error
+        if isinstance(failure, errors.UpstreamUnavailableError):
+            raise failure from error
+    except (ValidationError, RuntimeError):
+        pass  # an older server does not understand the probe
+    else:
+        return True
+    return False
+
+
+async def _initialize(client: ClientSession) -> None:
+    try:
+        await client.initialize()
+    except MCPError as error:
+        # A slow server may have read the abandoned probe first, which settled the revision.
+        if error.code != types.UNSUPPORTED_PROTOCOL_VERSION:
+            raise
+        await client.discover()
+    except ValidationError as error:
+        faults = "; ".join(
+            f"`{'.'.join(map(str, each['loc']))}`: {each['msg'].partition(' or inst')[0]}"
+            for each in error.errors()[:3]
+        )
+        raise errors.UpstreamAnswerError(f"its answer to initialize is invalid: {faults}") from error
+    except RuntimeError as error:
+        raise errors.UpstreamAnswerError(f"its answer to initialize is invalid: {error}") from error
+
+
+def _has_ended(error: MCPError, wire: Wire) -> bool:
+    """Whether the server ended by itself."""
+    is_unread = isinstance(failure_of(error.error), errors.UpstreamUnreadError)
+    return (is_unread or is_closed(error.error)) and not wire.cut_off_reason
+
+
+async def _start_failure(error: MCPError, wire: Wire) -> errors.UpstreamError:
+    failure = failure_of(error.error)
+    if failure and not isinstance(failure, errors.UpstreamUnreadError):
+        return failure
+    if failure or is_closed(error.error):
+        return errors.UpstreamUnavailableError(await wire.explain_end())
+    return errors.UpstreamRefusedError(f"refused to start: {error}", rpc_code=error.code)
+
+
+@cache
+def client_info() -> types.Implementation:
+    """The portal's name and version for upstreams. Cached: looking up the version takes a millisecond."""
+    try:
+        return types.Implementation(name=_DISTRIBUTION, version=version(_DISTRIBUTION))
+    except PackageNotFoundError:  # run from a checkout that was never installed
+        return types.Implementation(name=_DISTRIBUTION, version="0")
