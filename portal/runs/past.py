@@ -56,6 +56,14 @@ class EntryRow:
     answered_by: str = ""
     arguments: str = ""
 
+    @classmethod
+    def of(cls, entry: Entry, budgets: tuple[KeyPath, ...]) -> "EntryRow":
+        """The row of an entry, and of the budgets that its call spent."""
+        now, source = time.monotonic(), "\n".join(sorted(entry.sources))
+        ms, at = ((entry.ended or now) - entry.began) * 1000, time.time() - (now - entry.began)
+        made = entry.function, entry.state, entry.request, round(ms, 1), at, entry.error
+        return cls(entry.seq, *made, budgets, source, entry.answered_by, entry.arguments)
+
     def restore(self, entry: Entry) -> None:
         """Restore a ledger entry in this process from the journal."""
         entry.ended = time.monotonic()
