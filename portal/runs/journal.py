@@ -158,15 +158,7 @@ class Journal:
         """
         if self.recording is None:
             return None
-        error = await self._add(records.CallRow(self.run_id, seq, "call", function, "intended"))
-        # If this process was stopped for a while (SIGSTOP, a suspended machine), its lease may have run out, and
-        # another portal would report the call as unknown while this one sends it.
-        if error is None and not self.runs.is_holding:
-            try:
-                await self.runs.hold(self.run_id, self.epoch)
-            except records.StoreError as failure:
-                return self._not_called(function, failure)
-        return error
+        return await self._add(records.CallRow(self.run_id, seq, "call", function, "intended"))
 
     async def wait(
         self,
@@ -317,14 +309,15 @@ class Journal:
         self._state.calls.append(row)
         try:
             await self._writer.flush(is_lasting=True)
+            # If this process was stopped for a while (SIGSTOP, a suspended machine), its lease may have run out, and
+            # another portal would report the call as unknown while this one sends it.
+            if row.state == "intended" and not self.runs.is_holding:
+                await self.runs.hold(self.run_id, self.epoch)
         except records.StoreError as error:
-            return self._not_called(row.function, error)
+            log.error("run_not_journaled", run=self.run_id, error=str(error))
+            failure = unwritten(error, f"{row.function} was not called")
+            return CallError(failure.code, failure.message, failure.hint)
         return None
-
-    def _not_called(self, function: str, error: records.StoreError) -> CallError:
-        log.error("run_not_journaled", run=self.run_id, error=str(error))
-        failure = unwritten(error, f"{function} was not called")
-        return CallError(failure.code, failure.message, failure.hint)
 
     def _may_park(self, computed: float) -> bool:
         """Whether the run may be suspended; `computed` is the CPU time of the worker `park_seconds` ago."""

@@ -13,7 +13,7 @@ in the store, if its acknowledgement was lost, the next one replaces: its chunk 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from manifests.manifest import Budget
 from portal.records.ledger import CallState, Ledger
@@ -22,6 +22,8 @@ from portal.runs.answer import Answer
 from portal.runs.past import EntryRow, Piece, RunHead
 from sandbox_runtime.call_port import Outcome
 from sandbox_runtime.recording import Event, Recording
+
+_Counted: TypeAlias = Mapping[int, Sequence[Budget]]
 
 IDLE_SHARE: Final = 0.5
 """A worker that used less CPU than this share of the time is idle, so its run may be suspended."""
@@ -66,7 +68,7 @@ class RunState:
     head: RunHead
     recording: Recording | None
     ledger: Ledger
-    counted: Mapping[int, Sequence[Budget]]
+    counted: _Counted
     written: Written
     with_row: set[int]
     """The calls that have a row in the store, so that their outcomes have to be written."""
@@ -78,13 +80,7 @@ class RunState:
     _under_way: Rows | None = None
 
     @classmethod
-    def of(
-        cls,
-        piece: Piece,
-        recording: Recording | None,
-        ledger: Ledger,
-        counted: Mapping[int, Sequence[Budget]],
-    ) -> "RunState":
+    def of(cls, piece: Piece, recording: Recording | None, ledger: Ledger, counted: _Counted) -> "RunState":
         """The state at the beginning of a segment: the store has what earlier ones wrote."""
         past = piece.past
         events = 0 if past.record is None else len(past.record.events)
