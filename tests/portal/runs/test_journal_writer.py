@@ -152,6 +152,7 @@ async def test_the_answer_of_a_run_whose_first_intent_is_being_written_is_writte
         tasks.start_soon(intend_all, journal, 1)
         await store.until_job()
         tasks.start_soon(journal.finish, Answer("ok", "run"))
+        await anyio.wait_all_tasks_blocked()
         await committed(store, None, None)
     assert store.tables.row("run").state == "ok"
 
@@ -180,6 +181,7 @@ async def test_a_call_during_a_suspension_goes_on_only_if_that_fails(
                 await store.until_job()
                 given_up.cancel()
             tasks.start_soon(intend)
+            await anyio.wait_all_tasks_blocked()
             if is_suspended:
                 await committed(store, None, None)
             else:
