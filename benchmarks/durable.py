@@ -193,9 +193,9 @@ def kill_at(edge: str, number: int) -> None:
 
 def _kinds(work: Any) -> list[str]:
     """What a transaction writes: intents may come with outcomes of earlier calls, and outcomes with the answer."""
-    named = getattr(work, "keywords", {})
+    rows = getattr(work, "keywords", {}).get("rows")
     kinds = ("answer", "the answer"), ("calls", "an intent"), ("outcomes", "an outcome")
-    return [kind for key, kind in kinds if named.get(key)]
+    return [kind for key, kind in kinds if getattr(rows, key, None)]
 
 
 async def live(manifest: Path, run_file: Path, started: int) -> None:

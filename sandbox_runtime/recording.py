@@ -23,6 +23,7 @@ from sandbox_runtime.grants.files import FILE_PREFIX
 from sandbox_runtime.guest_json import GuestJsonError, encode, parse
 from sandbox_runtime.result import RunError
 from sandbox_runtime.trace import ANSWERED, LATER, MAX_TRACE_BYTES, READS, RESUMED, tokens
+from sandbox_runtime.worker_process import cpu_seconds
 
 MAX_RECORD_BYTES = 32 << 20
 
@@ -249,6 +250,11 @@ class Recording:
         if self.head is None or self.is_too_large:
             return None
         return replace(self.head, events=tuple(self.events))
+
+    @property
+    def cpu_seconds(self) -> float:
+        """The CPU time of the run's worker so far; 0 where the system does not report it."""
+        return cpu_seconds(self.worker_pid) or 0.0
 
     @property
     def has_ended(self) -> bool:

@@ -3,7 +3,7 @@
 import json
 import secrets
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
@@ -56,6 +56,14 @@ class EntryRow:
     answered_by: str = ""
     arguments: str = ""
 
+    @classmethod
+    def of(cls, entry: Entry, budgets: tuple[KeyPath, ...]) -> "EntryRow":
+        """The row of an entry, and of the budgets that its call spent."""
+        now, source = time.monotonic(), "\n".join(sorted(entry.sources))
+        ms, at = ((entry.ended or now) - entry.began) * 1000, time.time() - (now - entry.began)
+        made = entry.function, entry.state, entry.request, round(ms, 1), at, entry.error
+        return cls(entry.seq, *made, budgets, source, entry.answered_by, entry.arguments)
+
     def restore(self, entry: Entry) -> None:
         """Restore a ledger entry in this process from the journal."""
         entry.ended = time.monotonic()
@@ -75,8 +83,6 @@ class Chunk:
 
 HEAD: Final = TypeAdapter(RunHead)
 _CHUNK: Final = TypeAdapter(Chunk)
-
-_BRIEF_BYTES: Final = 16_384
 
 
 @dataclass(frozen=True)
@@ -162,18 +168,6 @@ def load_outcome(text: bytes) -> tuple[CallState, Outcome]:
     told = {name: data[name] for name in ("value", "content", "beside", "data") if name in data}
     error = data.get("error")
     return data["state"], Outcome(error=None if error is None else CallError(**error), **told)
-
-
-def is_brief(texts: Iterable[str], outcomes: Sequence[Outcome]) -> bool:
-    """Whether these are at most about 16 KiB as JSON, which takes well under a millisecond to write and to compress."""
-    left = _BRIEF_BYTES - sum(map(len, texts)) - sum(len(one.text or b"") for one in outcomes)
-    values = [value for one in outcomes for value in (one.value, one.content, one.data)]
-    while values and left > 0:
-        each = values.pop()
-        left -= len(each) if isinstance(each, str) else 8
-        if isinstance(each, list | dict) and (left := left - len(each)) > 0:
-            values += [*each, *each.values()] if isinstance(each, dict) else each
-    return left > 0
 
 
 @dataclass(frozen=True)

@@ -140,18 +140,8 @@ class Runs:
             return None
         # No client waits for the answer of a run that the portal resumes.
         is_attended = not piece.epoch or piece.run_id in self._channels
-        return Journal(
-            run_id=piece.run_id,
-            runs=self,
-            store=self.store,
-            head=piece.head,
-            park_seconds=self.settings.park_after_seconds if is_attended else UNATTENDED_SECONDS,
-            recording=recording,
-            ledger=ledger,
-            authorization=authorization,
-            past=piece.past,
-            epoch=piece.epoch,
-        )
+        park_seconds = self.settings.park_after_seconds if is_attended else UNATTENDED_SECONDS
+        return Journal(piece, self, self.store, park_seconds, recording, ledger, authorization)
 
     def opened(self, journal: Journal) -> None:
         """Note that a segment of a run begins in this process."""

@@ -130,8 +130,8 @@ def intercepted(store: RunStore, look: Callable[[Write], Exception | None]) -> I
     submit = store.submit
 
     def intercept(work: Any, done: Any, *, is_lasting: bool = False, is_brief: bool = False) -> None:
-        named = getattr(work, "keywords", {})
-        error = look(Write(named.get("calls", ()), named.get("outcomes", ()), is_lasting))
+        rows = getattr(work, "keywords", {}).get("rows")
+        error = look(Write(getattr(rows, "calls", ()), getattr(rows, "outcomes", ()), is_lasting))
         if error is None:
             submit(work, done, is_lasting=is_lasting, is_brief=is_brief)
         else:

@@ -1,7 +1,5 @@
 """Races, and a store that fails or is slow: nothing is done twice, lost or misreported."""
 
-import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -17,16 +15,14 @@ from manifests.loader import load_manifest
 from portal.records.store.places import place_of, present
 from portal.records.store.records import StoreError
 from portal.records.store.run_tables import RunTables
-from portal.records.store.writer import RunStore
 from portal.runs import service
 from portal.runs.answer import Answer
 from portal.runs.decisions import fork_run
-from portal.runs.journal import Journal
 from portal.server.server import build_server
 from sandbox_runtime.result import RunError
 from tests.portal.kept_runs import kept_runs
-from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, structured, tool, write_manifest
-from tests.portal.rows import Write, failing, intercepted
+from tests.portal.peers import Opened, Peer, never, opened, tool, write_manifest
+from tests.portal.rows import failing
 from tests.portal.runs.test_waiting import SOON, answer_of, approved, end_of, found, git, waiting
 
 pytestmark = pytest.mark.anyio
@@ -98,41 +94,6 @@ async def test_a_portal_tells_the_others_at_once_where_it_is_reached(tmp_path: P
         assert told == [("http://replica:8080",)]
 
 
-async def test_an_outcome_that_comes_during_a_commit_is_written_soon(tmp_path: Path) -> None:
-    first, second = anyio.Event(), anyio.Event()
-
-    async def after(event: anyio.Event, arguments: dict[str, Json]) -> Any:
-        await event.wait()
-        return structured({})
-
-    one, two = partial(after, first), partial(after, second)
-    read = tool("read", annotations={"readOnlyHint": True})
-    peer = Peer(tool("one"), tool("two"), read, one=one, two=two, read=never)
-    async with opened(tmp_path, {"git": peer}) as portal:
-        store = portal.portal.runs.store_or_error()
-        code = "import asyncio\nawait asyncio.gather(git.one(), git.two())\nawait git.read()"
-        result = await portal.call("execute_code", code=code, background=True)
-        run = result.structured_content["run_id"]
-        await peer.until(lambda: len(peer.calls) == 2)
-        submit, held, writes = store.submit, anyio.Event(), []
-
-        def hold(*write: Any, **named: Any) -> None:
-            writes.append(partial(submit, *write, **named))
-            if getattr(write[0], "keywords", {}).get("outcomes"):
-                held.set()
-
-        store.submit = hold  # type: ignore[method-assign]
-        first.set()
-        await held.wait()
-        second.set()
-        await peer.until(lambda: ("read", {}) in peer.calls)
-        store.submit = submit  # type: ignore[method-assign]
-        for write in writes:
-            write()
-        calls = partial(RunTables.calls, run=run)
-        await found(portal, calls, lambda rows: [row.state for row in rows] == ["done", "done"])
-
-
 async def test_a_fallback_that_asks_is_refused(tmp_path: Path) -> None:
     read = {"readOnlyHint": True}
     one, two = Peer(tool("web", annotations=read), web=never), Peer(tool("web", annotations=read))
@@ -155,16 +116,6 @@ async def test_a_damaged_default_store_is_an_error_at_once(tmp_path: Path) -> No
     with pytest.raises(StoreError, match="damaged"):
         async with opened(tmp_path):
             pass
-
-
-async def test_every_intent_survives_a_loss_of_power(tmp_path: Path) -> None:
-    async with opened(tmp_path, {"git": git()}) as portal:
-        written: list[Write] = []
-        with intercepted(portal.portal.runs.store_or_error(), written.append):
-            await portal.run("for n in range(20):\n    await git.push(n=n)")
-        intents = [write for write in written if write.calls]
-        assert sum(len(write.calls) for write in intents) == 20
-        assert all(write.is_lasting for write in intents)
 
 
 async def test_a_run_whose_answer_was_given_but_not_written_does_nothing_after_a_restart(
@@ -199,72 +150,6 @@ async def test_a_call_that_asks_no_more_waits_for_nobody(tmp_path: Path) -> None
         await found(portal, waits, lambda calls: [call.kind for call in calls] == ["sleep"])
 
 
-async def test_each_call_that_is_sent_has_its_intent_though_one_could_not_be_written(tmp_path: Path) -> None:
-    peer = git()
-    code = """
-import asyncio
-found = await asyncio.gather(*(git.push(n=n) for n in range(1, 7)), return_exceptions=True)
-found.append(await git.push(n=7))
-[each["n"] if isinstance(each, dict) else each.code for each in found]"""
-    async with opened(tmp_path, {"git": peer}) as portal:
-        store, times = portal.portal.runs.store_or_error(), [1]
-        with failing(store, lambda write: write.calls and times and times.pop()):
-            answer = await portal.run(code)
-        assert answer["result"] == [*["journal_failed"] * 6, 7], "the six were one transaction"
-        sent = {arguments["n"] for _, arguments in peer.calls}
-        assert sent == {each for each in answer["result"] if each != "journal_failed"}
-        rows = await store.read(partial(RunTables.calls, run=answer["run_id"]))
-        assert sent <= {row.seq for row in rows if row.state == "done"}
-
-
-# While transactions take long
-
-SLOW_SECONDS = 0.5
-
-
-def slow(monkeypatch: pytest.MonkeyPatch, which: Callable[[dict[str, Any]], bool]) -> None:
-    """Slow down transactions that `which` selects by the written row, or by its name under "name"."""
-    commit = RunStore._commit
-
-    def slowed(store: RunStore, jobs: list[Any]) -> None:
-        for job in jobs:
-            work = getattr(job.work, "func", job.work)
-            if which({**getattr(job.work, "keywords", {}), "name": getattr(work, "__name__", "")}):
-                time.sleep(SLOW_SECONDS)
-        commit(store, jobs)
-
-    monkeypatch.setattr(RunStore, "_commit", slowed)
-
-
-async def test_a_run_whose_first_intent_is_written_at_its_end_has_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    code = "import asyncio\nt = asyncio.create_task(git.push(n=1))\nawait git.status()\n5"
-    async with opened(tmp_path, {"git": git()}, runs=KEPT) as portal:
-        slow(monkeypatch, lambda write: bool(write.get("calls")))
-        answer = await portal.run(code)
-        assert (answer["status"], answer["result"]) == ("ok", 5)
-        assert await end_of(portal, answer["run_id"]) == "ok"
-
-
-async def test_a_wait_that_is_given_up_while_its_run_is_parked_holds_up_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    code = """
-import asyncio
-try:
-    await asyncio.wait_for(portal.approve("?"), 0.4)
-except TimeoutError:
-    pass
-await git.push(n=1)
-"""
-    async with opened(tmp_path, {"git": git()}, runs=KEPT) as portal:
-        slow(monkeypatch, lambda write: write["name"] == "_write" and not write["calls"])
-        with anyio.fail_after(DEADLINE_SECONDS):
-            run = (await waiting(portal, code))["run_id"]
-            await approved(portal, run)
-
-
 async def test_an_outcome_is_written_when_the_portal_closes(tmp_path: Path) -> None:
     look = tool("look", annotations={"readOnlyHint": True})
     first, second = Peer(tool("push"), look, look=never), Peer(tool("push"), look)  # type: ignore[arg-type]
@@ -294,18 +179,3 @@ async def test_the_end_of_a_run_that_could_not_be_written_is_written_later(tmp_p
         with failing(portal.portal.runs.store, lambda write: peer.calls):
             answer = await portal.run("await git.push(n=1)")
         assert await end_of(portal, answer["run_id"]) == "ok"
-
-
-async def test_a_fault_of_the_portal_while_it_journals_leaves_nobody_waiting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(journal: Journal, seq: int) -> None:
-        raise KeyError(seq)
-
-    peer = git()
-    async with opened(tmp_path, {"git": peer}, runs=KEPT) as portal:
-        monkeypatch.setattr(Journal, "_entry_row", broken)
-        with anyio.fail_after(DEADLINE_SECONDS):
-            result = await portal.client.call_tool("execute_code", {"code": "await git.push(n=1)"})
-        assert result.is_error
-        assert peer.calls == []

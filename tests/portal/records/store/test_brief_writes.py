@@ -13,11 +13,14 @@ from typing import Any
 
 import pytest
 
+from portal.base.caller import LOCAL
+from portal.base.requests import ExecuteCode
 from portal.records.store.records import RunRow
 from portal.records.store.run_tables import RunTables
 from portal.records.store.sqlite import SqliteDatabase
 from portal.records.store.writer import Pace, RunStore, resolve
-from portal.runs.past import is_brief
+from portal.runs.past import RunHead
+from portal.runs.run_state import Rows, Written
 from sandbox_runtime.call_port import Outcome
 from tests.portal.rows import Tables, begun, kinds, store_of
 from tests.portal.rows import opened as tables_in
@@ -124,6 +127,11 @@ def test_thread_makes_every_65th_commit() -> None:
     assert [at for at, who in enumerate(made, 1) if who == "thread"] == [65, 130]
 
 
+def rows_of(*outcomes: Outcome, code: str = "1") -> Rows:
+    head, noted = RunHead(ExecuteCode(code), LOCAL, None), tuple((1, "done", each) for each in outcomes)
+    return Rows("run", Written(1, 1, 0, head), True, head, (), (), (), noted, None)  # type: ignore[arg-type]
+
+
 def test_what_takes_long_to_write_is_not_brief() -> None:
     shown = [{"type": "text", "text": "x" * 20_000}]
     short = [Outcome({"n": [1, 2]}), Outcome(text=b"1"), Outcome(content=[{"type": "text", "text": "x"}])]
@@ -138,9 +146,9 @@ def test_what_takes_long_to_write_is_not_brief() -> None:
         Outcome({str(n): [n] for n in range(2_000)}),
         Outcome([[{"n": "x" * 20_000}]]),
     ]
-    assert is_brief(["sent"], short) and is_brief([], [])
-    assert not any(is_brief(["sent"], [outcome]) for outcome in (*long, *many))
-    assert not is_brief(["x" * 10_000, "x" * 10_000], [])
+    assert rows_of(*short).is_brief and rows_of(code="x" * 100).is_brief
+    assert not any(rows_of(outcome).is_brief for outcome in (*long, *many))
+    assert not rows_of(code="x" * 20_000).is_brief
 
 
 # What it does then

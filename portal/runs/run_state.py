@@ -1,0 +1,165 @@
+"""The state of one segment of a run, without I/O: what the store has of it, and what the next transaction writes.
+
+One transaction is under way at a time. From `begin` to its end, what happens is noted for the one after it:
+
+    event             written (epoch, chunks, events, head)    entries      calls      outcomes
+    begin             -                                        taken        taken      stay
+    ended, committed  as the transaction says                  -            with row   its own are dropped
+    ended, failed     -                                        noted again  dropped    stay
+
+A failed transaction drops its calls, because whoever wanted to make them is told that they are not made. What it left
+in the store, if its acknowledgement was lost, the next one replaces: its chunk has the same number and contains more.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple, TypeAlias
+
+from manifests.manifest import Budget
+from portal.records.ledger import CallState, Ledger
+from portal.records.store.records import CallRow
+from portal.runs.answer import Answer
+from portal.runs.past import EntryRow, Piece, RunHead
+from sandbox_runtime.call_port import Outcome
+from sandbox_runtime.recording import Event, Recording
+
+_Counted: TypeAlias = Mapping[int, Sequence[Budget]]
+
+IDLE_SHARE: Final = 0.5
+"""A worker that used less CPU than this share of the time is idle, so its run may be suspended."""
+
+_BRIEF_BYTES: Final = 16_384
+
+
+class Written(NamedTuple):
+    """What the store has of a run. `chunks` and `events` are counts. `epoch` is 0 until the run has a row."""
+
+    epoch: int
+    chunks: int
+    events: int
+    head: RunHead | None
+    """As this segment wrote it; None if it did not."""
+
+
+class Rows(NamedTuple):
+    """What one transaction writes. Immutable, since it is written in the store's thread."""
+
+    run_id: str
+    written: Written
+    """What the store has when they are committed."""
+    is_first: bool
+    """Whether the run has no row yet."""
+    head: RunHead | None
+    """None: it has not changed."""
+    events: tuple[Event, ...]
+    entries: tuple[EntryRow, ...]
+    calls: tuple[CallRow, ...]
+    outcomes: tuple[tuple[int, CallState, Outcome], ...]
+    answer: Answer | None
+    """The run's answer, if this is its last transaction."""
+
+    @property
+    def is_brief(self) -> bool:
+        """Whether they are at most about 16 KiB as JSON, which takes well under a millisecond to write."""
+        if self.answer is not None:
+            return False  # a run has one answer, which may be large
+        texts = [event.text for event in self.events]
+        if self.is_first and self.head is not None:
+            texts.append(self.head.request.code)
+        outcomes = [outcome for _, _, outcome in self.outcomes]
+        left = _BRIEF_BYTES - sum(map(len, texts)) - sum(len(one.text or b"") for one in outcomes)
+        values = [value for one in outcomes for value in (one.value, one.content, one.data)]
+        while values and left > 0:
+            each = values.pop()
+            left -= len(each) if isinstance(each, str) else 8
+            if isinstance(each, list | dict) and (left := left - len(each)) > 0:
+                values += [*each, *each.values()] if isinstance(each, dict) else each
+        return left > 0
+
+
+@dataclass(eq=False)
+class RunState:
+    """Knows what of a segment is written, and what is not. `recording` is None for a run of a session.
+
+    `counted` has the budgets that each call spent, by `seq`.
+    """
+
+    run_id: str
+    head: RunHead
+    recording: Recording | None
+    ledger: Ledger
+    counted: _Counted
+    written: Written
+    with_row: set[int]
+    """The calls that have a row in the store, so that their outcomes have to be written."""
+    touched: set[int] = field(default_factory=set)
+    """The calls whose entries in the ledger are to be written."""
+    calls: list[CallRow] = field(default_factory=list)
+    """Those that are intended, or begin to wait."""
+    outcomes: list[tuple[int, CallState, Outcome]] = field(default_factory=list)
+    _under_way: Rows | None = None
+
+    @classmethod
+    def of(cls, piece: Piece, recording: Recording | None, ledger: Ledger, counted: _Counted) -> "RunState":
+        """The state at the beginning of a segment: the store has what earlier ones wrote."""
+        past = piece.past
+        events = 0 if past.record is None else len(past.record.events)
+        written = Written(piece.epoch, past.chunks, events, None)
+        return cls(piece.run_id, piece.head, recording, ledger, counted, written, {*past.calls})
+
+    def begin(self, answer: Answer | None = None) -> Rows:
+        """The rows of the next transaction, with everything that happened before. `answer` makes it the last one."""
+        assert self._under_way is None
+        # Calls first: if this fails, whoever wants to make them is told so.
+        calls, self.calls = tuple(self.calls), []
+        started = None if self.recording is None else self.recording.head
+        if started is not None and started is not self.head.record:
+            self.head = replace(self.head, record=started)
+        events = self._new_events(is_ended=answer is not None)
+        entries = tuple(map(self._entry, sorted(self.touched)))
+        epoch, chunks, count, head = self.written
+        written = Written(epoch or 1, chunks + bool(events or entries), count + len(events), self.head)
+        changed, outcomes = None if self.head is head else self.head, tuple(self.outcomes)
+        rows = Rows(self.run_id, written, not epoch, changed, events, entries, calls, outcomes, answer)
+        self._under_way, self.touched = rows, set()
+        return rows
+
+    def ended(self, *, is_committed: bool) -> None:
+        """The transaction under way has ended; there is none if `begin` failed."""
+        rows, self._under_way = self._under_way, None
+        if rows is None:
+            return
+        if not is_committed:
+            self.touched.update(entry.seq for entry in rows.entries)
+            return
+        self.written = rows.written
+        self.with_row.update(call.seq for call in rows.calls)
+        del self.outcomes[: len(rows.outcomes)]
+
+    def _entry(self, seq: int) -> EntryRow:
+        return EntryRow.of(self.ledger[seq], tuple(budget.keys for budget in self.counted.get(seq, ())))
+
+    def _new_events(self, *, is_ended: bool) -> tuple[Event, ...]:
+        """The events that are not written. The run's ending is written only with its answer."""
+        if self.recording is None:
+            return ()
+        events = self.recording.events[self.written.events :]
+        if events and events[-1].is_ending and not is_ended:
+            del events[-1]
+        return tuple(events)
+
+
+@dataclass(eq=False, slots=True)
+class Activity:
+    """What a segment is doing, and so whether it may be suspended. Times are in seconds, of one monotonic clock."""
+
+    in_flight: set[int] = field(default_factory=set)
+    waiting: set[int] = field(default_factory=set)
+    """The calls that wait in the store, by `seq`."""
+    changed_at: float = 0.0
+    """When a call last began or ended."""
+
+    def is_idle(self, now: float, seconds: float, cpu_seconds: float) -> bool:
+        """Whether for `seconds` only waiting calls were under way, if the worker used this CPU time in them."""
+        is_quiet = now - self.changed_at >= seconds * 0.99  # a timer may fire a little early
+        return self.in_flight == self.waiting and is_quiet and cpu_seconds < IDLE_SHARE * seconds

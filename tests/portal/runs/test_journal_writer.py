@@ -1,0 +1,207 @@
+"""Group commits of one run, on a store that commits when the test says so, or before `submit` returns."""
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from portal.base.caller import LOCAL
+from portal.base.requests import ExecuteCode
+from portal.records.ledger import Ledger
+from portal.records.store.records import FencedError, StoreError
+from portal.runs.answer import Answer
+from portal.runs.journal import Journal
+from portal.runs.past import Piece, RunHead
+from sandbox_runtime.call_port import CallError, Outcome
+from sandbox_runtime.recording import Recording
+from tests.portal.rows import opened
+from upstreams.redaction import Redaction
+
+pytestmark = pytest.mark.anyio
+
+HOME: Any = SimpleNamespace(
+    settings=SimpleNamespace(max_age_days=1), mask=Redaction([]), began=0.0, is_holding=True, note_change=list
+)
+
+
+class Store:
+    """Commits in `submit`, or, while `is_held`, in `commit`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.tables, self.is_held, self.jobs, self.made = opened(folder), False, list[Any](), list[bool]()
+
+    def submit(self, work: Any, done: Callable[[Any, Any], None], *, is_lasting: bool = False) -> None:
+        self.jobs.append((work, done))
+        self.made.append(is_lasting)
+        if not self.is_held:
+            self.commit()
+
+    def commit(self, error: Exception | None = None) -> None:
+        work, done = self.jobs.pop(0)
+        try:
+            if error is not None:
+                raise error
+            with self.tables.transaction():
+                result = work(self.tables)
+        except (StoreError, FencedError) as failure:
+            done(None, failure)
+        else:
+            done(result, None)
+
+    async def write(self, work: Any, *, is_lasting: bool = False) -> None:
+        ended = anyio.Event()
+        self.submit(work, lambda _, __: ended.set(), is_lasting=is_lasting)
+        await ended.wait()
+
+    async def until_job(self) -> None:
+        while not self.jobs:
+            await anyio.lowlevel.checkpoint()
+
+    def states(self) -> list[str]:
+        return [call.state for call in self.tables.calls("run")]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path)
+
+
+@pytest.fixture
+async def journal(store: Store) -> Journal:
+    ledger, authorization = Ledger(), SimpleNamespace(counted={})
+    for seq in range(1, 9):
+        ledger.open(seq, "git.push")
+    piece = Piece("run", RunHead(ExecuteCode("1"), LOCAL, None))
+    return Journal(piece, HOME, store, 0.1, Recording(), ledger, authorization)  # type: ignore[arg-type]
+
+
+async def intend_all(journal: Journal, *seqs: int) -> dict[int, CallError | Exception | None]:
+    """What `intend` returns or raises for calls of the same moment."""
+    ends: dict[int, CallError | Exception | None] = {}
+
+    async def intend(seq: int) -> None:
+        try:
+            ends[seq] = await journal.intend(seq, "git.push")
+        except (FencedError, KeyError) as error:
+            ends[seq] = error
+
+    async with anyio.create_task_group() as tasks:
+        for seq in seqs:
+            tasks.start_soon(intend, seq)
+    return ends
+
+
+async def committed(store: Store, *errors: Exception | None) -> None:
+    for error in errors:
+        await store.until_job()
+        store.commit(error)
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+async def test_calls_of_the_same_moment_share_a_lasting_transaction(
+    store: Store, journal: Journal, is_held: bool
+) -> None:
+    store.is_held = is_held
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(committed, store, *[None] * is_held)
+        assert await intend_all(journal, 1, 2, 3) == {1: None, 2: None, 3: None}
+    assert (store.made, store.states()) == ([True], ["intended"] * 3)
+
+
+async def test_if_an_intent_cannot_be_written_no_call_of_its_moment_is_made(
+    store: Store, journal: Journal
+) -> None:
+    store.is_held = True
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(committed, store, StoreError("full"), None)
+        ends = await intend_all(journal, 1, 2)
+        assert {end.code for end in ends.values()} == {"journal_failed"}  # type: ignore[union-attr]
+        assert await intend_all(journal, 3) == {3: None}
+    assert [call.seq for call in store.tables.calls("run")] == [3]
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+async def test_an_outcome_that_comes_during_a_commit_is_written_by_the_next(
+    store: Store, journal: Journal, is_held: bool
+) -> None:
+    async def answer() -> Outcome:
+        return Outcome(1)
+
+    await intend_all(journal, 1, 2)
+    store.is_held = is_held
+    async with anyio.create_task_group() as tasks:
+        await journal.call(journal.ledger[1], answer)
+        tasks.start_soon(journal.flushed)
+        if is_held:
+            await store.until_job()
+        await journal.call(journal.ledger[2], answer)
+        tasks.start_soon(journal.flushed)
+        tasks.start_soon(committed, store, *[None] * (2 * is_held))
+    assert store.states() == ["done", "done"]
+
+
+async def test_the_answer_of_a_run_whose_first_intent_is_being_written_is_written(
+    store: Store, journal: Journal
+) -> None:
+    store.is_held = True
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(intend_all, journal, 1)
+        await store.until_job()
+        tasks.start_soon(journal.finish, Answer("ok", "run"))
+        await anyio.wait_all_tasks_blocked()
+        await committed(store, None, None)
+    assert store.tables.row("run").state == "ok"
+
+
+async def test_a_run_that_writes_nothing_is_idle_at_once(store: Store, journal: Journal) -> None:
+    await journal.finish(Answer("ok", "run"))
+    await journal.flushed()
+    assert store.made == []
+
+
+@pytest.mark.parametrize("is_suspended", [True, False])
+async def test_a_call_during_a_suspension_goes_on_only_if_that_fails(
+    store: Store, journal: Journal, is_suspended: bool
+) -> None:
+    ends = []
+
+    async def intend() -> None:
+        ends.append(await intend_all(journal, 2))
+
+    await journal.begin()
+    store.is_held = True
+    with journal.scope:
+        async with anyio.create_task_group() as tasks:
+            with anyio.CancelScope() as given_up:
+                tasks.start_soon(journal.park)
+                await store.until_job()
+                given_up.cancel()
+            tasks.start_soon(intend)
+            await anyio.wait_all_tasks_blocked()
+            if is_suspended:
+                await committed(store, None, None)
+            else:
+                await committed(store, StoreError("full"), None)
+    assert ends == ([] if is_suspended else [{2: None}])
+    assert store.tables.row("run").state == ("waiting" if is_suspended else "running")
+
+
+async def test_a_run_that_another_portal_took_over_stops(store: Store, journal: Journal) -> None:
+    await journal.begin()
+    with store.tables.transaction():
+        store.tables.database.execute("UPDATE runs SET epoch = 2")
+    ends = await intend_all(journal, 1)
+    assert isinstance(ends[1], FencedError) and journal.scope.cancel_called
+    assert store.states() == []
+
+
+async def test_a_fault_while_rows_are_made_leaves_nobody_waiting(store: Store, journal: Journal) -> None:
+    del journal.ledger.entries[8]
+    journal._state.touched.add(8)
+    ends = await intend_all(journal, 1, 2)
+    assert {type(end) for end in ends.values()} == {KeyError}
+    assert store.made == []
