@@ -115,7 +115,9 @@ class Waits:
         assert self.journal is not None
         may_decide = self.runs.approvers.refusal(self.owner, self.channel.decider) is None
         channel = self.channel if may_decide and self.channel.can_ask_person else None
-        ask = partial(self.runs.ask, self.journal.run_id, seq, self.runs.mask.in_value(shown), channel)
+        ask = partial(
+            self.runs.questions.ask, self.journal.run_id, seq, self.runs.mask.in_value(shown), channel
+        )
         sha256 = shown.get("arguments_sha256", "")
         row = await self.journal.wait(
             seq, kind, function, digest=digest, arguments_sha256=sha256, shown=shown, ask=ask

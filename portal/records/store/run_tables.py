@@ -8,7 +8,7 @@ Rule 2: the first decision about a call wins.
 import hashlib
 import math
 import secrets
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from typing import Any, Final
@@ -59,9 +59,6 @@ class Delivery:
 
 class RunTables(Tables):
     """The runs in the tables."""
-
-    on_note: "Callable[[RunTables, str, str], None] | None" = None
-    """Called with a run and what happened to it, such as its new state, in the same transaction."""
 
     # Runs
 
@@ -384,8 +381,8 @@ class RunTables(Tables):
     def note(self, run: str, kind: str, seq: int = 0) -> None:
         """Log one thing that happened to a run."""
         self._log(run, [(kind, seq, "")])
-        if not seq and self.on_note is not None:
-            self.on_note(self, run, kind)
+        if not seq and self._on_note is not None:
+            self._on_note(self, run, kind)
 
     def log_after(self, n: int, run: str | None = None, limit: int = 500) -> list[LogRow]:
         """The log entries after `n`, of one run or of all, oldest first."""

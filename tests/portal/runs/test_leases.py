@@ -1,0 +1,51 @@
+"""Leases: how long a portal may go on without a heartbeat, and what it does then."""
+
+from dataclasses import dataclass
+from functools import partial
+
+import pytest
+
+from portal.records.store.places import present
+from portal.records.store.records import FencedError
+from portal.records.store.run_tables import RunTables
+from portal.records.store.tables import LEASE_SECONDS
+from portal.runs.leases import Leases
+from tests.portal.rows import Tables, alive, begun, store_of
+
+pytestmark = pytest.mark.anyio
+
+
+@dataclass
+class Clock:
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize("is_taken", [False, True])
+async def test_a_portal_that_was_silent_holds_its_run_again_unless_another_one_has_it(
+    tables: Tables, is_taken: bool
+) -> None:
+    clock = Clock()
+    with present(tables.path) as holder:
+        async with store_of(tables, holder=holder) as store:
+            leases, run = Leases(store, "http://replica:8080", clock), begun(alive(tables(holder=holder)))
+            clock.now = LEASE_SECONDS - 0.1
+            assert leases.is_holding
+            clock.now = LEASE_SECONDS
+            assert not leases.is_holding
+            if is_taken:
+                await store.write(partial(RunTables.claim, run=run.id))  # another epoch, whoever has it
+                with pytest.raises(FencedError):
+                    await leases.hold(run.id, run.epoch)
+            else:
+                await leases.hold(run.id, run.epoch)
+            assert leases.is_holding != is_taken
+
+
+async def test_a_portal_tells_the_others_at_once_where_it_is_reached(tables: Tables) -> None:
+    with present(tables.path) as holder:
+        async with store_of(tables, holder=holder) as store:
+            await Leases(store, "http://replica:8080").publish()
+            assert await store.read(lambda file: file.replica_url(holder)) == "http://replica:8080"
