@@ -40,40 +40,9 @@ GoOn: TypeAlias = Callable[[str, RunHead, Past, int, ClientChannel], Awaitable[A
 """Resumes a run that is held under this epoch: `Execution.go_on`."""
 
 
-class Retries:
-    """When runs that could not be resumed are tried again. In seconds of the store's clock; nothing here waits."""
-
-    def __init__(self) -> None:
-        self._failures: Counter[str] = Counter()
-        """By run: how many attempts in a row have failed."""
-        self._at: dict[str, float] = {}
-        """By run: when it is tried again, if its row does not say so."""
-
-    def failed(self, run: str, now: float) -> float:
-        """Count a failed attempt. Returns when the run is tried again."""
-        self._failures[run] += 1
-        return now + min(RETRY_SECONDS * 2.0 ** min(self._failures[run], 20), MAX_RETRY_SECONDS)
-
-    def postpone(self, run: str, now: float) -> None:
-        """Count a failed attempt of a run whose row cannot say when it is tried again."""
-        self._at[run] = self.failed(run, now)
-
-    def succeeded(self, run: str) -> None:
-        self._failures.pop(run, None)
-
-    def next_at(self) -> float:
-        return min(self._at.values(), default=math.inf)
-
-    def start(self, found: Mapping[str, str], now: float) -> dict[str, str]:
-        """The runs to resume now, with their owners: of those that the store has found, and those to be tried again.
-
-        The latter are forgotten: each is postponed anew if it fails again.
-        """
-        again = [run for run, at in self._at.items() if at <= now]
-        for run in again:
-            del self._at[run]
-        all_found = {**dict.fromkeys(again, ""), **found}
-        return {run: owner for run, owner in all_found.items() if run not in self._at}
+def retry_seconds(failures: int) -> float:
+    """How long to wait after so many failed attempts in a row."""
+    return min(RETRY_SECONDS * 2.0 ** min(failures, 20), MAX_RETRY_SECONDS)
 
 
 class Dispatcher:
@@ -94,7 +63,8 @@ class Dispatcher:
         self._tasks = tasks
         self._executions = executions
         self._takes_all = takes_all
-        self._retries = Retries()
+        self._failures: Counter[str] = Counter()
+        """By run: how many attempts to resume it have failed."""
         workers = workers or 8 * (os.cpu_count() or 1)
         # Half of the workers: if a thousand runs wake at once, the other half serves new callers. By owner: an owner
         # with less than an equal share does not wait for the runs of others.
@@ -123,7 +93,7 @@ class Dispatcher:
                     swept_at = now
                     await self._sweep(now)
                 left = {run: owner for run, owner in left.items() if not leases.is_under_way(run)}
-                for run, owner in self._retries.start(left | due, now).items():
+                for run, owner in (left | due).items():
                     if run not in leases.resuming:
                         leases.resuming.add(run)
                         self._tasks.start_soon(self._resume, run, owner)
@@ -131,7 +101,7 @@ class Dispatcher:
                 leases.note_store(error)
                 next_at = now + RETRY_SECONDS
             retry_at = now + RETRY_SECONDS if self._runs.unwritten else math.inf
-            await self._until(min(next_at, retry_at, self._retries.next_at(), now + BEAT_SECONDS), news)
+            await self._until(min(next_at, retry_at, now + BEAT_SECONDS), news)
 
     async def _sweep(self, now: float) -> None:
         keep_seconds = self._runs.settings.keep_days * DAY_SECONDS
@@ -155,13 +125,16 @@ class Dispatcher:
                 await anyio.sleep(RETRY_SECONDS)
 
     async def _resume(self, run: str, owner: str) -> None:
-        """Resume a run of this owner until it ends or is suspended again."""
+        """Resume a run of this owner until it ends or is suspended again. If the store fails, try again."""
         try:
-            async with self._turns.turn(owner):
-                await self._go_on(run)
-        except StoreError as error:
-            log.error("run_not_taken_up", run=run, error=str(error))
-            self._retries.postpone(run, self._store.now())
+            while True:
+                try:
+                    async with self._turns.turn(owner):
+                        return await self._go_on(run)
+                except StoreError as error:
+                    log.error("run_not_taken_up", run=run, error=str(error))
+                # Its row may say that it runs here, so no look at the store would find it.
+                await anyio.sleep(self._retry_seconds(run))
         except Exception as error:  # it must not end the portal
             log.exception("run_failed", run=run, error=type(error).__name__)
             await self._runs.end(run, "error")
@@ -188,11 +161,15 @@ class Dispatcher:
         if go_on is not None:  # else a reload has removed its profile
             answer = await go_on(run, head, past, epoch, self._runs.questions.channel(run))
             if answer.error is None or answer.error.code != "sandbox_busy":
-                self._retries.succeeded(run)
+                self._failures.pop(run, None)
                 return
-        wake_at = self._retries.failed(run, self._store.now())
+        wake_at = self._store.now() + self._retry_seconds(run)
         with suppress(FencedError):  # it was ended in between
             await self._store.write(partial(RunTables.postpone_run, run=run, epoch=epoch, wake_at=wake_at))
+
+    def _retry_seconds(self, run: str) -> float:
+        self._failures[run] += 1
+        return retry_seconds(self._failures[run])
 
 
 def _look(
