@@ -105,7 +105,6 @@ class Runs:
         )
 
     def opened(self, journal: Journal) -> None:
-        """Note that a segment of a run begins in this process."""
         self.leases.opened(journal)
 
     def closed(self, journal: Journal) -> None:
@@ -114,16 +113,13 @@ class Runs:
 
     @property
     def is_holding(self) -> bool:
-        """Whether no other portal can have taken over the runs of this one."""
         return self.leases.is_holding
 
     async def hold(self, run: str, epoch: int) -> None:
-        """Renew the lease on a run after missed heartbeats. Raises FencedError: another portal took it; StoreError."""
         await self.leases.hold(run, epoch)
 
     def register(self, run: str, seq: int) -> anyio.Event:
-        """An event that is set when something about a waiting call may have been decided."""
-        return self.changes.register(run, seq)
+        return self.changes.register(run)
 
     async def start(self, profile: str | None, request: ExecuteCode, caller: Caller) -> Answer:
         """Run a script in the background. The answer says only that it runs, under which id."""
@@ -193,7 +189,6 @@ class Runs:
             await news.wait()
 
     def leave(self, run: str) -> None:
-        """Note that the client of a run no longer waits."""
         self.questions.leave(run)
 
     # For people and their tools
@@ -248,7 +243,6 @@ class Runs:
 
     @property
     def news(self) -> anyio.Event:
-        """Set when something may have happened to a run. Take it before you read the store."""
         return self.changes.news
 
     def wake(self, run: str) -> None:

@@ -121,11 +121,12 @@ class Webhooks:
             status = await _post(webhook, network, delivery)
         except FetchError as error:
             status, reason = 0, error.call_error.message
-        is_over = 200 <= status < 300 or status == _GONE or attempt >= MAX_ATTEMPTS
-        log.info("webhook_sent", id=delivery.id, status=status, reason=reason, attempt=attempt, last=is_over)
+        seconds = retry_seconds(status, attempt)
+        is_last = seconds is None
+        log.info("webhook_sent", id=delivery.id, status=status, reason=reason, attempt=attempt, last=is_last)
         note = partial(RunTables.end_delivery, delivery=delivery.id)
-        if not is_over:
-            next_at = self.store.now() + retry_seconds(attempt)
+        if seconds is not None:
+            next_at = self.store.now() + seconds * random.uniform(0.9, 1.1)
             note = partial(RunTables.postpone, delivery=delivery.id, attempt=attempt, next_at=next_at)
         await self.store.write(note)
 
@@ -144,7 +145,8 @@ async def _post(webhook: Webhook, network: Network, delivery: Delivery) -> int:
     return int(json.loads(await Fetcher(network).fetch(sent, lambda: None))["status"])
 
 
-def retry_seconds(attempt: int) -> float:
-    """How long to wait after this many failed attempts, with a jitter of a tenth."""
-    seconds = min(RETRY_SECONDS * 3.0 ** (attempt - 1), LONGEST_RETRY_SECONDS)
-    return seconds * random.uniform(0.9, 1.1)
+def retry_seconds(status: int, attempt: int) -> float | None:
+    """How long to wait after an attempt with this status, 0 without a response. None: the message is sent no more."""
+    if 200 <= status < 300 or status == _GONE or attempt >= MAX_ATTEMPTS:
+        return None
+    return min(RETRY_SECONDS * 3.0 ** (attempt - 1), LONGEST_RETRY_SECONDS)

@@ -16,7 +16,6 @@ from portal.records.store.records import (
     CallRowState,
     FencedError,
     RunState,
-    Step,
 )
 from portal.records.store.run_tables import RunTables
 from tests.portal.rows import Tables, begun, living
@@ -83,8 +82,3 @@ def test_what_happens_to_a_run_is_what_its_table_says(tables: Tables, event: str
             assert after.state == ("ok" if event == "ended" else step.after), state
             assert (after.wake_at == 0) is (event == "woken")
             assert after.epoch == 1 + (event in ("due", "left", "ended")), "the former holder is fenced"
-
-
-def test_the_guard_of_a_step_is_its_condition_in_sql() -> None:
-    assert Step(("a", "b"), "c").guard == "state IN ('a', 'b')"
-    assert Step(("a",), "c", ("k",)).guard == "state IN ('a') AND kind IN ('k')"
