@@ -192,7 +192,8 @@ async def open_portal(
                     takes_all=runs == "all",
                     workers=settings.workers,
                 )
-                await leases.publish()
+                if address is not None:
+                    await leases.publish()
                 tasks.start_soon(dispatcher.keep)
                 tasks.start_soon(observe_runs, telemetry, kept)
                 tasks.start_soon(Webhooks(manifest, service.changes, kept).keep)

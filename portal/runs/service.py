@@ -24,7 +24,6 @@ from portal.records.store.run_tables import RunTables
 from portal.records.store.writer import RunStore
 from portal.records.telemetry.instruments import current_trace
 from portal.runs.answer import Answer
-from portal.runs.changes import Changes
 from portal.runs.components import Components
 from portal.runs.decisions import answer_of, cancel_run, decide_call, find_run, find_seen, let_pass
 from portal.runs.forms import approval_form, decision_of, next_form
@@ -337,3 +336,31 @@ class Questions:
         self._unshown.pop(run, {}).clear()
         for scope in self._open.pop(run, {}).values():
             scope.cancel()
+
+
+class Changes:
+    """Wakes what waits here for a change of a run. `news` is for all runs, `register` for the calls of one."""
+
+    def __init__(self) -> None:
+        self.news = anyio.Event()
+        """Set and replaced whenever something may have happened to a run. Take it before you read the store."""
+        self._runs: dict[str, anyio.Event] = {}
+
+    def register(self, run: str) -> anyio.Event:
+        """An event that is set when something about the waiting calls of a run may have been decided."""
+        return self._runs.setdefault(run, anyio.Event())
+
+    def forget(self, run: str) -> None:
+        """Drop the event of a run whose calls wait here no longer."""
+        self._runs.pop(run, None)
+
+    def note(self, *runs: str) -> None:
+        """Note that something may have happened. The calls of these runs look whether they are decided."""
+        for run in runs:
+            self._runs.pop(run, anyio.Event()).set()
+        self.news.set()
+        self.news = anyio.Event()
+
+    def note_all(self) -> None:
+        """Note that another process may have changed any run."""
+        self.note(*self._runs)

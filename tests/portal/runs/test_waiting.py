@@ -227,6 +227,14 @@ async def test_who_answered_a_call_is_known_after_its_run_waited(tmp_path: Path)
         ] * 2
 
 
+CHANGES_ARGUMENTS = """
+from dataclasses import replace
+
+async def change(call, pass_on):
+    return await pass_on(replace(call, arguments={"id": 8}))
+"""
+
+
 @pytest.mark.parametrize(
     ("decision", "digest", "sha256", "found"),
     [
@@ -251,12 +259,14 @@ def test_approval_counts_only_for_what_was_shown(
     [
         ("", {"capabilities": {"tools": {"ask": ["git.merge"], "deny": ["git.merge"]}}}, "not_granted"),
         ("Merges, and deletes the branch.", {"capabilities": ASKS}, "tool_changed"),
+        ("", {"capabilities": ASKS, "middleware": ["changing_arguments:change"]}, "arguments_changed"),
         ("", {}, None),
     ],
 )
 async def test_approval_counts_only_for_what_is_still_allowed(
     tmp_path: Path, description: str, sections: dict[str, Json], code: str | None
 ) -> None:
+    (tmp_path / "changing_arguments.py").write_text(CHANGES_ARGUMENTS)
     script = (
         "try:\n    found = await git.merge(id=7)\nexcept ToolError as error:\n    found = error.code\nfound"
     )

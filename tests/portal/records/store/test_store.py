@@ -172,15 +172,6 @@ def test_of_two_who_decide_at_once_the_first_wins_and_the_other_is_told(tables: 
         )
 
 
-def test_a_decision_that_came_before_the_run_was_parked_wakes_it_at_once(
-    file: RunTables, run: RunRow
-) -> None:
-    waits(file, run)
-    decide(file, run.id)
-    parks(file, run.id)
-    assert due(file) == [run.id]
-
-
 def test_a_call_that_was_decided_while_its_run_went_on_wakes_it(file: RunTables, run: RunRow) -> None:
     asked(file, run)
     with file.transaction():
