@@ -16,7 +16,7 @@ import structlog
 from manifests.manifest import Manifest
 from manifests.own_files import state_folder
 from portal.app.reload import Reload
-from portal.app.replicas import Address, home_of
+from portal.app.replicas import home_of
 from portal.app.running import is_portal_port
 from portal.base.errors import TelemetryError
 from portal.calls.fetch import Fetchers
@@ -34,7 +34,7 @@ from portal.runs.components import Components
 from portal.runs.deliveries import add_messages
 from portal.runs.dispatcher import Dispatcher
 from portal.runs.execution import AwaitUpstreams, Execution
-from portal.runs.leases import Leases
+from portal.runs.leases import Address
 from portal.runs.service import Runs
 from portal.runs.sessions import Sessions
 from portal.runs.shapes import SharedShapes
@@ -161,9 +161,7 @@ async def open_portal(
             if runs_scripts:
                 tasks.start_soon(lazy.hold)
             tasks.start_soon(sessions.keep)
-            leases = Leases(kept, address.url(kept) if address else "")
-            public_url = address.url() if address and not address.is_everywhere else None
-            service = Runs(manifest, kept, components, leases, tasks, public_url)
+            service = Runs(manifest, kept, components, tasks, address)
             execution = partial(
                 Execution,
                 sandbox=lazy.sandbox,
@@ -192,8 +190,7 @@ async def open_portal(
                     takes_all=runs == "all",
                     workers=settings.workers,
                 )
-                if address is not None:
-                    await leases.publish()
+                await service.leases.publish()
                 tasks.start_soon(dispatcher.keep)
                 tasks.start_soon(observe_runs, telemetry, kept)
                 tasks.start_soon(Webhooks(manifest, service.changes, kept).keep)

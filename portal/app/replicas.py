@@ -57,23 +57,6 @@ def home_of(store: RunStore | None) -> str:
 
 
 @dataclass(frozen=True)
-class Address:
-    """Where a portal listens for HTTP."""
-
-    host: str
-    port: int
-
-    @property
-    def is_everywhere(self) -> bool:
-        return self.host in ("0.0.0.0", "::")
-
-    def url(self, store: RunStore | None = None) -> str:
-        """The base URL. If it listens on all addresses, with a store: at the address that the database sees."""
-        host = store.address if store is not None and self.is_everywhere else self.host
-        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
-
-
-@dataclass(frozen=True)
 class ReplicaMiddleware:
     """ASGI middleware that passes requests on to the replica that owns them. Inside HttpAccessMiddleware."""
 

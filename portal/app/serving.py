@@ -34,11 +34,12 @@ from portal.app.accepted import running
 from portal.app.composition import OpenPortal, open_portal
 from portal.app.http_connections import Connections, HttpConnection
 from portal.app.reload import ManifestKeeper, warn_of_writable_files
-from portal.app.replicas import Address, ReplicaMiddleware
+from portal.app.replicas import ReplicaMiddleware
 from portal.base.caller import Bearer
 from portal.base.errors import BindError
 from portal.base.tokens import compact
 from portal.identity.sign_in import SignInError
+from portal.runs.leases import Address
 from portal.server.http_runs import run_routes
 from portal.server.portal import Portal
 from portal.server.server import build_server

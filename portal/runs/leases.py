@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -26,17 +27,34 @@ def boot_seconds() -> float:
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
+@dataclass(frozen=True)
+class Address:
+    """Where a portal listens for HTTP."""
+
+    host: str
+    port: int
+
+    @property
+    def is_everywhere(self) -> bool:
+        return self.host in ("0.0.0.0", "::")
+
+    def url(self, store: RunStore | None = None) -> str:
+        """The base URL. If it listens on all addresses, with a store: at the address that the database sees."""
+        host = store.address if store is not None and self.is_everywhere else self.host
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+
 class Leases:
-    """The leases of one portal, renewed by one heartbeat. `url` is where other portals reach it; "" if they cannot."""
+    """The leases of one portal, renewed by one heartbeat. Other portals reach it at `address`, if it has one."""
 
     def __init__(
         self,
         store: RunStore | None,
-        url: str = "",
+        address: Address | None = None,
         clock: Callable[[], float] = boot_seconds,
     ) -> None:
         self._store = store
-        self._url = url
+        self._url = address.url(store) if address else ""
         self._clock = clock
         self._renewed_at = clock()
         """When the last successful heartbeat began, by the clock."""
@@ -53,8 +71,9 @@ class Leases:
 
     async def publish(self) -> None:
         """Tell other portals the URL, before a client gets a session, whose requests they pass on."""
-        with suppress(StoreError):  # the next heartbeat publishes it, too
-            await self._renew(RunTables.beat)
+        if self._url:
+            with suppress(StoreError):  # the next heartbeat publishes it, too
+                await self._renew(RunTables.beat)
 
     async def hold(self, run: str, epoch: int) -> None:
         """Renew the lease on a run after missed heartbeats. Raises FencedError: another portal took it; StoreError."""

@@ -28,7 +28,7 @@ from portal.runs.components import Components
 from portal.runs.decisions import answer_of, cancel_run, decide_call, find_run, find_seen, let_pass
 from portal.runs.forms import approval_form, decision_of, next_form
 from portal.runs.journal import Journal, unwritten
-from portal.runs.leases import Leases
+from portal.runs.leases import Address, Leases
 from portal.runs.past import HEAD, Piece, RunHead, new_row, new_run_id
 from portal.runs.results import KeptResults
 from sandbox_runtime.recording import Recording
@@ -46,16 +46,15 @@ UNATTENDED_SECONDS: Final = 0.1
 
 
 class Runs:
-    """The runs of one portal. `public_url` is the base URL for delivering events; None if there is no such URL."""
+    """The runs of one portal, which is served over HTTP at `address`, if it has one."""
 
     def __init__(
         self,
         manifest: Manifest,
         store: RunStore | None,
         components: Components,
-        leases: Leases,
         tasks: TaskGroup,
-        public_url: str | None = None,
+        address: Address | None = None,
     ) -> None:
         self.settings = manifest.portal.runs
         self.store = store
@@ -63,12 +62,13 @@ class Runs:
         """Masks secrets in what is written."""
         self.results = KeptResults(store, self.mask)
         self.components = components
-        self.leases = leases
+        self.leases = Leases(store, address)
         self.changes = Changes()
         self.questions = Questions(self, tasks)
         self.approvers = Approvers.of(manifest)
-        url = self.settings.public_url or public_url
+        url = self.settings.public_url or (address.url() if address and not address.is_everywhere else None)
         self.public_url = url and url.rstrip("/")
+        """The base URL for delivering events; None if there is no such URL."""
         self.began = time.time()
         """When this process began, in seconds since 1970."""
         self.unwritten: dict[str, tuple[RunState, bytes | None, int | None]] = {}

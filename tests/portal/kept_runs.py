@@ -32,7 +32,6 @@ from portal.runs.answer import Answer
 from portal.runs.components import Components
 from portal.runs.deliveries import add_messages
 from portal.runs.dispatcher import Dispatcher, GoOn
-from portal.runs.leases import Leases
 from portal.runs.past import Past, RunHead
 from portal.runs.service import Runs
 from portal.runs.webhooks import Webhooks
@@ -134,7 +133,7 @@ async def kept_runs(
         store = open_store(place, manifest, stack.enter_context(present(place)), on_note)
         stack.push_async_callback(store.close)
         components = Components(components_folder(place), stack, lambda line: None)
-        runs = Runs(manifest, store, components, Leases(store), tasks)
+        runs = Runs(manifest, store, components, tasks)
         resumes = {None: go_on or Script(store).go_on}
         tasks.start_soon(Dispatcher(runs, store, tasks, lambda: resumes, takes_all=True).keep)
         if sends:

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from portal.records.store.records import StoreError
 from portal.records.store.run_tables import RunTables
+from portal.runs import dispatcher
 from portal.runs.answer import Answer
 from portal.runs.dispatcher import MAX_RETRY_SECONDS, retry_seconds
 from sandbox_runtime.result import RunError
@@ -30,3 +32,22 @@ async def test_a_run_that_no_worker_can_take_up_waits_in_the_store_and_is_resume
         await kept.store.write(lambda tables: RunTables.postpone_run(tables, run, row.epoch, 0.0))
     async with kept_runs(tmp_path) as kept:
         await kept.until(run, "ok")
+
+
+@pytest.mark.anyio
+async def test_a_run_is_resumed_once_the_store_that_failed_meanwhile_works_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatcher, "RETRY_SECONDS", 0.001)
+    attempts: list[str] = []
+
+    async def go_on(run: str, *rest: Any) -> Answer:
+        attempts.append(run)
+        if len(attempts) < 3:
+            raise StoreError("away")  # and the row says that the run is running here
+        await kept.runs.end(run, "ok")
+        return Answer("ok", run)
+
+    async with kept_runs(tmp_path, go_on=go_on) as kept:
+        await kept.until(run := await kept.start("ok"), "ok")
+    assert attempts == [run] * 3

@@ -149,14 +149,6 @@ async def test_message_is_sent_again_under_its_id_and_before_later_ones(
         assert again == [first] * 4 and last != first
 
 
-async def test_message_is_given_up(tmp_path: Path) -> None:
-    async with receiving(410) as receiver, kept_runs(tmp_path, webhooks=to(receiver)) as kept:
-        await kept.start("ok")
-        await receiver.until(1)
-        await until_none_is_pending(kept, receiver.url)
-        assert len(receiver.requests) == 1
-
-
 async def test_receiver_that_hangs_or_is_down_delays_no_other(tmp_path: Path) -> None:
     down = f"http://127.0.0.1:{closed_port()}/hook"
     async with (
