@@ -289,7 +289,7 @@ class Questions:
     async def _show(
         self, run: str, unshown: dict[int, Json], channel: ClientChannel, scope: anyio.CancelScope
     ) -> None:
-        """Show the calls in one form after the other, without those that are decided meanwhile."""
+        """Show the calls in one form after the other, without those that are decided in between."""
         questions = self._open.get(run, {})
         with scope:
             await anyio.sleep(GATHER_SECONDS)
