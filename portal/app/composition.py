@@ -31,8 +31,10 @@ from portal.records.store.writer import RunStore
 from portal.records.telemetry.instruments import NO_TELEMETRY, Telemetry
 from portal.records.telemetry.observers import observe_portal, observe_runs, record_attempt
 from portal.runs.components import Components
-from portal.runs.deliveries import note_states
+from portal.runs.deliveries import add_messages
+from portal.runs.dispatcher import Dispatcher
 from portal.runs.execution import AwaitUpstreams, Execution
+from portal.runs.leases import Address
 from portal.runs.service import Runs
 from portal.runs.sessions import Sessions
 from portal.runs.shapes import SharedShapes
@@ -95,6 +97,7 @@ async def open_portal(
     bound: Collection[str] = (),
     await_upstreams: AwaitUpstreams | None = None,
     runs: RunsMode = "all",
+    address: Address | None = None,
     sandbox: Sandbox | None = None,
 ) -> AsyncIterator[OpenPortal]:
     """Start upstreams, sandbox and checker concurrently, without waiting for them.
@@ -102,8 +105,8 @@ async def open_portal(
     `progress` is called with a line when something takes seconds. Without `runs_scripts` there is no sandbox and no
     store of runs. With `runs` "own" the portal resumes only runs that it began itself; with "none" it has no store.
     `profile` applies to all callers except those bound to a profile in `bound`. `await_upstreams` waits for the
-    upstreams of a script; by default at most `server.start_seconds`. `sandbox` is an open sandbox that the portal uses
-    instead of its own, and leaves open.
+    upstreams of a script; by default at most `server.start_seconds`. `address` is where the portal is served over HTTP.
+    `sandbox` is an open sandbox that the portal uses instead of its own, and leaves open.
 
     Raises:
         AuditError: The audit log cannot be written to.
@@ -158,7 +161,7 @@ async def open_portal(
             if runs_scripts:
                 tasks.start_soon(lazy.hold)
             tasks.start_soon(sessions.keep)
-            service = Runs(manifest, kept, components, tasks, takes_all=runs == "all")
+            service = Runs(manifest, kept, components, tasks, address)
             execution = partial(
                 Execution,
                 sandbox=lazy.sandbox,
@@ -179,9 +182,18 @@ async def open_portal(
             reload = Reload(manifest, profile, views, fleet, service, audit, changes)
             await reload.replace(manifest, bound)
             if kept is not None:
-                tasks.start_soon(service.keep)
+                dispatcher = Dispatcher(
+                    service,
+                    kept,
+                    tasks,
+                    lambda: reload.resumes,
+                    takes_all=runs == "all",
+                    workers=settings.workers,
+                )
+                await service.leases.publish()
+                tasks.start_soon(dispatcher.keep)
                 tasks.start_soon(observe_runs, telemetry, kept)
-                tasks.start_soon(Webhooks(manifest, service, kept).keep)
+                tasks.start_soon(Webhooks(manifest, service.changes, kept).keep)
                 tasks.start_soon(_keep_component, lazy, components, component or guest_component())
             if settings.offers:
                 tasks.start_soon(changes.keep)
@@ -247,13 +259,13 @@ async def _open_store(stack: AsyncExitStack, manifest: Manifest, place: places.P
             raise
         log.warning("runs_not_durable", reason=str(error))
         return None
-    await store.write(partial(note_states, webhooks=manifest.portal.runs.webhooks))
     return store
 
 
 async def _opened_store(stack: AsyncExitStack, manifest: Manifest, place: places.Place) -> RunStore:
     holder = stack.enter_context(places.present(place))
-    store = await anyio.to_thread.run_sync(places.open_store, place, manifest, holder)
+    on_note = partial(add_messages, webhooks=manifest.portal.runs.webhooks)
+    store = await anyio.to_thread.run_sync(places.open_store, place, manifest, holder, on_note)
     stack.push_async_callback(store.close)
     return store
 

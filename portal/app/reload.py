@@ -9,7 +9,7 @@ import os
 import signal
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
@@ -32,6 +32,7 @@ from portal.base.errors import PortalError
 from portal.catalog.authority import Authority
 from portal.catalog.catalog import decided_tools
 from portal.records.audit.audit import Audit
+from portal.runs.dispatcher import GoOn
 from portal.runs.service import Runs
 from portal.server.client_resources import ListChanges
 from portal.server.views import Views, manifests_of
@@ -130,6 +131,8 @@ class Reload:
     runs: Runs
     audit: Audit
     list_changes: ListChanges
+    resumes: Mapping[str | None, GoOn] = field(default_factory=dict)
+    """What resumes the runs of each profile of the manifest."""
 
     async def apply(self, wanted: Manifest, bound: Bound = lambda manifest: ()) -> Manifest:
         """Apply a manifest, except for what only a restart can change. Returns what took effect.
@@ -159,7 +162,8 @@ class Reload:
         changes = self.fleet.replace(upstream_settings(manifest), manifest.hidden)
         self.views.replace(manifests)
         executions = [self.views.by_profile[each].execution for each in manifests]
-        self.runs.replace(manifests[None], {each.profile: each.go_on for each in executions})
+        self.resumes = {each.profile: each.go_on for each in executions}
+        self.runs.replace(manifests[None])
         return changes
 
 

@@ -39,7 +39,7 @@ from portal.base.caller import Bearer
 from portal.base.errors import BindError
 from portal.base.tokens import compact
 from portal.identity.sign_in import SignInError
-from portal.runs.service import Runs
+from portal.runs.leases import Address
 from portal.server.http_runs import run_routes
 from portal.server.portal import Portal
 from portal.server.server import build_server
@@ -224,27 +224,23 @@ async def serve_http(
     settings = manifest.portal.server
     access = http_access.HttpAccess(host, manifest.portal, manifest.caller_claims)
     listener = _listener(host, port)
-    shown = f"[{host}]" if ":" in host else host
     port = listener.getsockname()[1]
-    url = f"http://{shown}:{port}"
+    address = Address(host, port)
     async with anyio.create_task_group() as tasks:
         # Shielded, because responses must end before the upstreams and workers that they need.
         with anyio.CancelScope(shield=True), running(manifest, host, port) as announce:
             async with open_portal(
-                manifest, progress, profile=profile, bound=_bound_profiles(manifest)
+                manifest, progress, profile=profile, bound=_bound_profiles(manifest), address=address
             ) as portal:
 
                 async def apply(wanted: Manifest) -> None:
                     applied = await portal.reload.apply(wanted, _bound_profiles)
                     access.replace(applied.portal, applied.caller_claims)
 
-                await portal.runs.reached_at(_replica_url(portal.runs, host, port))
-                if portal.runs.public_url is None and host not in ("0.0.0.0", "::"):
-                    portal.runs.public_url = url
                 server = http_server(build_http_app(portal, build_server(portal), access), settings)
                 tasks.start_soon(server.end_when_cancelled)
                 async with _reloading(portal, apply, announce, server.serving):
-                    progress(f"listening on {url}/mcp")
+                    progress(f"listening on {address.url()}/mcp")
                     await server.serve(sockets=[listener])
         tasks.cancel_scope.cancel()
 
@@ -267,12 +263,6 @@ def http_server(app: ASGIApp, settings: ServerSettings) -> "_HttpServer":
             timeout_graceful_shutdown=settings.drain_seconds,  # type: ignore[arg-type]  # passed to asyncio
         )
     )
-
-
-def _replica_url(runs: Runs, host: str, port: int) -> str:
-    """The URL where other replicas reach this one. If it listens on all addresses: the one that the database sees."""
-    address = runs.store.address if runs.store is not None and host in ("0.0.0.0", "::") else host
-    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
 
 
 KEEP_ALIVE_SECONDS: Final = 75

@@ -43,7 +43,7 @@ from portal.runs.decisions import (
     unknown_run,
     waiting_view,
 )
-from portal.runs.deliveries import note_states
+from portal.runs.deliveries import add_messages
 from portal.runs.past import Past, RunHead
 from portal.runs.shown_calls import readable
 from sandbox_runtime.errors import DivergenceError, RecordError
@@ -71,8 +71,8 @@ def _stores(manifest: Manifest, terminal: Terminal, run: str = "") -> Iterator[d
     own, opened = place_of(manifest), dict[RunTables, Place]()
     with ExitStack() as stack:
         if isinstance(own, str) or own.exists():
-            tables = stack.enter_context(closing(open_tables(own, manifest)))
-            note_states(tables, manifest.portal.runs.webhooks)
+            on_note = partial(add_messages, webhooks=manifest.portal.runs.webhooks)
+            tables = stack.enter_context(closing(open_tables(own, manifest, on_note=on_note)))
             opened[tables] = own
         if manifest.path is None or (run and not any(tables.listed(written=run) for tables in opened)):
             for place in (each for each in holding(run) if each != own):

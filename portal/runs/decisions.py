@@ -136,7 +136,7 @@ def call_to_decide(tables: RunTables, row: RunRow, seq: int | None) -> CallRow:
     if row.state not in OPEN:
         raise RunsError("run_ended", f"run {run} has ended: {row.state}. Nothing waits.", _OVER)
     asked = tables.calls(run, _ASKED)
-    waiting = [call for call in asked if call.state == "waiting"]
+    waiting = [call for call in asked if call.asks]
     if seq is None:
         # If someone else has decided, report that, as if the call had been named.
         candidates = waiting or asked

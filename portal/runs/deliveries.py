@@ -4,7 +4,6 @@ import hashlib
 import secrets
 import time
 from collections.abc import Sequence
-from functools import partial
 
 from manifests.portal_manifest import Webhook
 from portal.records.store.run_tables import Delivery, RunTables
@@ -12,12 +11,8 @@ from portal.runs.decisions import iso, run_view, waiting_view
 from sandbox_runtime.guest_json import encode
 
 
-def note_states(tables: RunTables, webhooks: Sequence[Webhook]) -> None:
-    """From now on, write a message with each change of a run's state, in the same transaction. A portal sends it."""
-    tables.on_note = partial(_add_messages, webhooks=webhooks)
-
-
-def _add_messages(tables: RunTables, run: str, state: str, webhooks: Sequence[Webhook]) -> None:
+def add_messages(tables: RunTables, run: str, state: str, webhooks: Sequence[Webhook]) -> None:
+    """Write a message for each webhook that wants this change of a run's state. A portal sends it."""
     event = "run.error" if state == "refused" else f"run.{state}"
     wanting = [webhook for webhook in webhooks if event in webhook.events]
     row = tables.row(run) if wanting else None

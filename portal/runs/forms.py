@@ -19,6 +19,11 @@ MAX_CALLS: Final = 10
 CHOICES: Final = ("approve", "approve_later", "deny")
 
 
+def next_form(left: Mapping[int, Json]) -> list[int]:
+    """The calls that the next form shows, of those that are left in order: at most MAX_CALLS, or one question."""
+    return [seq for seq, asked in left.items() if "question" not in asked][:MAX_CALLS] or [*left][:1]
+
+
 def approval_form(run: str, asked: Sequence[Json], *, four_eyes: bool) -> ElicitRequest:
     """The form about calls of a run, or about one question of its script, as their rows show them."""
     what = "this call" if len(asked) == 1 else f"these {len(asked)} calls, which you decide together"

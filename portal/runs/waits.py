@@ -88,20 +88,7 @@ class Waits:
         row = await self._decided(call.seq, "ask", call.function, shown, digest)
         if isinstance(row, CallError):
             return row
-        changed = json.loads(row.decision or b"{}").get("arguments")
-        if row.digest != digest_now():
-            return CallError(
-                "tool_changed",
-                f"{call.function} was not called: the tool's definition changed after the person was asked",
-                "Nothing was sent. Run the script again: the person is asked about the new definition.",
-            )
-        if changed is None and row.arguments_sha256 != arguments_sha256:
-            return CallError(
-                "arguments_changed",
-                f"{call.function} was not called: the approval is for other arguments",
-                "Nothing was sent. Run the script again: the person is asked about these.",
-            )
-        return call.arguments if changed is None else changed
+        return approved_arguments(row, call.arguments, digest_now(), arguments_sha256)
 
     async def _decided(
         self,
@@ -115,7 +102,9 @@ class Waits:
         assert self.journal is not None
         may_decide = self.runs.approvers.refusal(self.owner, self.channel.decider) is None
         channel = self.channel if may_decide and self.channel.can_ask_person else None
-        ask = partial(self.runs.ask, self.journal.run_id, seq, self.runs.mask.in_value(shown), channel)
+        ask = partial(
+            self.runs.questions.ask, self.journal.run_id, seq, self.runs.mask.in_value(shown), channel
+        )
         sha256 = shown.get("arguments_sha256", "")
         row = await self.journal.wait(
             seq, kind, function, digest=digest, arguments_sha256=sha256, shown=shown, ask=ask
@@ -199,6 +188,26 @@ class Waits:
     def _no_journal(self, what: str) -> CallError:
         error = self.runs.unavailable(what)
         return CallError(error.code, error.message, error.hint)
+
+
+def approved_arguments(
+    row: CallRow, arguments: dict[str, Json], digest: str, arguments_sha256: str
+) -> dict[str, Json] | CallError:
+    """The arguments that a person approved, for the tool's definition `digest` and these arguments of the script."""
+    changed = json.loads(row.decision or b"{}").get("arguments")
+    if row.digest != digest:
+        return CallError(
+            "tool_changed",
+            f"{row.function} was not called: the tool's definition changed after the person was asked",
+            "Nothing was sent. Run the script again: the person is asked about the new definition.",
+        )
+    if changed is None and row.arguments_sha256 != arguments_sha256:
+        return CallError(
+            "arguments_changed",
+            f"{row.function} was not called: the approval is for other arguments",
+            "Nothing was sent. Run the script again: the person is asked about these.",
+        )
+    return arguments if changed is None else changed
 
 
 def _is_duration(value: Json) -> TypeGuard[float]:

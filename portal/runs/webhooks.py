@@ -28,7 +28,7 @@ from portal.records.store.records import StoreError
 from portal.records.store.run_tables import Delivery, RunTables
 from portal.records.store.writer import RunStore
 from portal.runs.deliveries import url_number
-from portal.runs.service import Runs
+from portal.runs.service import Changes
 
 log = structlog.get_logger()
 
@@ -80,7 +80,7 @@ class Webhooks:
     """Sends the messages of a store. One URL does not delay another."""
 
     manifest: Manifest
-    runs: Runs
+    changes: Changes
     store: RunStore
 
     async def keep(self) -> None:
@@ -99,7 +99,7 @@ class Webhooks:
         pending = partial(RunTables.deliveries, hook=url_number(webhook.url), limit=AT_ONCE)
         while True:
             try:
-                news, now = self.runs.news, self.store.now()
+                news, now = self.changes.news, self.store.now()
                 found = await self.store.read(pending)
                 due = [delivery for delivery in found if delivery.next_at <= now]
                 async with anyio.create_task_group() as tasks:
@@ -121,11 +121,12 @@ class Webhooks:
             status = await _post(webhook, network, delivery)
         except FetchError as error:
             status, reason = 0, error.call_error.message
-        is_over = 200 <= status < 300 or status == _GONE or attempt >= MAX_ATTEMPTS
-        log.info("webhook_sent", id=delivery.id, status=status, reason=reason, attempt=attempt, last=is_over)
+        seconds = retry_seconds(status, attempt)
+        is_last = seconds is None
+        log.info("webhook_sent", id=delivery.id, status=status, reason=reason, attempt=attempt, last=is_last)
         note = partial(RunTables.end_delivery, delivery=delivery.id)
-        if not is_over:
-            next_at = self.store.now() + retry_seconds(attempt)
+        if seconds is not None:
+            next_at = self.store.now() + seconds * random.uniform(0.9, 1.1)
             note = partial(RunTables.postpone, delivery=delivery.id, attempt=attempt, next_at=next_at)
         await self.store.write(note)
 
@@ -144,7 +145,8 @@ async def _post(webhook: Webhook, network: Network, delivery: Delivery) -> int:
     return int(json.loads(await Fetcher(network).fetch(sent, lambda: None))["status"])
 
 
-def retry_seconds(attempt: int) -> float:
-    """How long to wait after this many failed attempts, with a jitter of a tenth."""
-    seconds = min(RETRY_SECONDS * 3.0 ** (attempt - 1), LONGEST_RETRY_SECONDS)
-    return seconds * random.uniform(0.9, 1.1)
+def retry_seconds(status: int, attempt: int) -> float | None:
+    """How long to wait after an attempt with this status, 0 without a response. None: the message is sent no more."""
+    if 200 <= status < 300 or status == _GONE or attempt >= MAX_ATTEMPTS:
+        return None
+    return min(RETRY_SECONDS * 3.0 ** (attempt - 1), LONGEST_RETRY_SECONDS)

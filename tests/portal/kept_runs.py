@@ -30,7 +30,8 @@ from portal.records.store.run_tables import RunTables
 from portal.records.store.writer import RunStore
 from portal.runs.answer import Answer
 from portal.runs.components import Components
-from portal.runs.deliveries import note_states
+from portal.runs.deliveries import add_messages
+from portal.runs.dispatcher import Dispatcher, GoOn
 from portal.runs.past import Past, RunHead
 from portal.runs.service import Runs
 from portal.runs.webhooks import Webhooks
@@ -114,6 +115,8 @@ async def kept_runs(
     *,
     tokens: Json = (),
     may_decide: bool = True,
+    go_on: GoOn | None = None,
+    sends: bool = True,
     sections: dict[str, Json] | None = None,
     **settings: Json,
 ) -> AsyncIterator[KeptRuns]:
@@ -126,14 +129,15 @@ async def kept_runs(
     manifest = load_manifest(written, {})
     place = place_of(manifest)
     async with AsyncExitStack() as stack, anyio.create_task_group() as tasks:
-        store = open_store(place, manifest, stack.enter_context(present(place)))
+        on_note = partial(add_messages, webhooks=manifest.portal.runs.webhooks)
+        store = open_store(place, manifest, stack.enter_context(present(place)), on_note)
         stack.push_async_callback(store.close)
-        await store.write(partial(note_states, webhooks=manifest.portal.runs.webhooks))
         components = Components(components_folder(place), stack, lambda line: None)
-        runs = Runs(manifest, store, components, tasks, takes_all=True)
-        runs.replace(manifest, {None: Script(store).go_on})
-        tasks.start_soon(runs.keep)
-        tasks.start_soon(Webhooks(manifest, runs, store).keep)
+        runs = Runs(manifest, store, components, tasks)
+        resumes = {None: go_on or Script(store).go_on}
+        tasks.start_soon(Dispatcher(runs, store, tasks, lambda: resumes, takes_all=True).keep)
+        if sends:
+            tasks.start_soon(Webhooks(manifest, runs.changes, store).keep)
         access = Middleware(HttpAccessMiddleware, access=HttpAccess("127.0.0.1", manifest.portal))
         routes = run_routes(runs, lambda profile: None)
         headers = {"Authorization": "Bearer token-of-operator"} if is_known else {}

@@ -22,7 +22,7 @@ from portal.records.store.records import QuotaError
 from portal.records.store.run_tables import RunTables
 from portal.records.store.sqlite import SqliteDatabase
 from portal.records.store.writer import RunStore
-from portal.runs import service
+from portal.runs import dispatcher
 from portal.runs.past import new_run_id
 from portal.runs.results import KeptResults
 from portal.runs.sessions import NEW, SessionError, Sessions
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_endless_runs_leave_turns_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "MAX_DUE", 20)
+    monkeypatch.setattr(dispatcher, "MAX_DUE", 20)
     async with (
         kept_runs(tmp_path, tokens=BOUND) as kept,
         kept.client(**ALICE) as alice,

@@ -323,7 +323,7 @@ async def test_decisions_of_a_form_are_those_of_whoever_answered_it(tmp_path: Pa
                 await is_answered.wait()
                 self.decider = Decider("bob")
                 return {"action": "accept", "content": {"decision": "deny"}}
-            await runs.ask(run, 3, {"question": "?"}, self)
+            await runs.questions.ask(run, 3, {"question": "?"}, self)
             await is_asked.wait()
             self.decider = Decider("ann")
             is_answered.set()
@@ -347,7 +347,7 @@ async def test_decisions_of_a_form_are_those_of_whoever_answered_it(tmp_path: Pa
         await until(lambda call: call.state == "waiting")
         for seq in (1, 2):
             asked = {"upstream": "git", "function": "git.merge", "arguments": {}, "rule": "ask"}
-            await runs.ask(run, seq, asked, channel)
+            await runs.questions.ask(run, seq, asked, channel)
         await until(lambda call: bool(call.decided_by))
         assert [each.decided_by for each in (await runs.load(run, None)).calls] == ["ann", "ann", "bob"]
 

@@ -10,7 +10,7 @@ import math
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import TypeAlias
@@ -30,6 +30,8 @@ log = structlog.get_logger()
 
 Place: TypeAlias = Path | str
 """A SQLite file, or the URL of a Postgres database."""
+
+OnNote: TypeAlias = Callable[[RunTables, str, str], None] | None
 
 
 def place_of(manifest: Manifest) -> Place:
@@ -89,15 +91,17 @@ def present(place: Place) -> Iterator[str]:
         yield holder
 
 
-def open_tables(place: Place, manifest: Manifest | None, holder: str = "") -> RunTables:
+def open_tables(
+    place: Place, manifest: Manifest | None, holder: str = "", on_note: OnNote = None
+) -> RunTables:
     """Open the tables at a place; without its manifest, only unencrypted ones. Raises StoreError."""
     key = manifest and manifest.portal.runs.key
     database = SqliteDatabase(place) if isinstance(place, Path) else PostgresDatabase(place)
     quota_bytes = manifest.portal.runs.quota_mib << 20 if manifest else math.inf
-    return RunTables(database, key.get_secret_value() if key else None, holder, quota_bytes)
+    return RunTables(database, key.get_secret_value() if key else None, holder, quota_bytes, on_note)
 
 
-def open_store(place: Place, manifest: Manifest, holder: str = "") -> RunStore:
+def open_store(place: Place, manifest: Manifest, holder: str = "", on_note: OnNote = None) -> RunStore:
     """Open the store for the portal `holder`, which is `present`; without a holder, only for logins.
 
     Blocks. Raises StoreError.
@@ -105,7 +109,7 @@ def open_store(place: Place, manifest: Manifest, holder: str = "") -> RunStore:
     with ExitStack() as stack:
         if isinstance(place, Path):  # SQLite does not let two processes create a file at once
             stack.enter_context(locked(portals_folder(place) / "opening", is_waiting=True))
-        file = open_tables(place, manifest, holder)
+        file = open_tables(place, manifest, holder, on_note)
         log.info("store_opened", store=file.database.name)
         if isinstance(place, Path) and manifest.portal.runs.store is None:
             _take_over(file, place, components_folder(place))

@@ -8,13 +8,15 @@ Rule 2: the first decision about a call wins.
 import hashlib
 import math
 import secrets
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields, replace
 from operator import attrgetter
 from typing import Any, Final
 
 from portal.records.store.records import (
+    CALL_LIFE,
     MAX_OPEN_RUNS,
+    RUN_LIFE,
     CallRow,
     CallRowState,
     FencedError,
@@ -37,7 +39,9 @@ _ADD_CALL: Final = (
     # The row exists if a person approved the call, which is now about to be sent.
     "ON CONFLICT (run, seq) DO UPDATE SET state = excluded.state"
 )
-_OPEN: Final = "state IN ('running', 'waiting')"
+_OPEN: Final = RUN_LIFE["ended"].guard
+_DELIVERED: Final = CALL_LIFE["delivered"].guard
+_DUE: Final = CALL_LIFE["due"].guard
 _QUESTIONS: Final = "SELECT 1 FROM calls WHERE calls.run = runs.id AND calls.kind IN ('ask', 'approve')"
 _ASKED: Final = f"EXISTS ({_QUESTIONS})"
 _ASKING: Final = f"EXISTS ({_QUESTIONS} AND calls.state = 'waiting')"
@@ -59,9 +63,6 @@ class Delivery:
 
 class RunTables(Tables):
     """The runs in the tables."""
-
-    on_note: "Callable[[RunTables, str, str], None] | None" = None
-    """Called with a run and what happened to it, such as its new state, in the same transaction."""
 
     # Runs
 
@@ -121,7 +122,7 @@ class RunTables(Tables):
         for call in calls:
             if call.name:
                 self._execute(
-                    "UPDATE calls SET state = 'delivered' WHERE run = ? AND seq = ? AND state = 'waiting' AND EXISTS "
+                    f"UPDATE calls SET state = 'delivered' WHERE run = ? AND seq = ? AND {_DELIVERED} AND EXISTS "
                     "(SELECT 1 FROM hooks WHERE run = ? AND name = ? AND payload IS NOT NULL)",
                     (run, call.seq, run, call.name),
                 )
@@ -140,7 +141,7 @@ class RunTables(Tables):
         self._hold(run, epoch)
         marks = ", ".join(map(str, waiting))
         self._execute(
-            f"UPDATE calls SET state = 'done' WHERE run = ? AND state = 'waiting' AND seq NOT IN ({marks})",
+            f"UPDATE calls SET state = 'done' WHERE run = ? AND {CALL_LIFE['given_up'].guard} AND seq NOT IN ({marks})",
             (run,),
         )
         of_these = f"FROM calls WHERE run = ? AND seq IN ({marks}) AND state"
@@ -164,14 +165,13 @@ class RunTables(Tables):
         now = self.now()
         changed = self._execute(
             "UPDATE runs SET epoch = epoch + 1, state = 'running', wake_at = NULL, updated = ?, holder = ? "
-            f"WHERE id = ? AND (state = 'waiting' AND wake_at <= ? OR state = 'running' AND (holder = ? OR {_LEFT}))",
+            f"WHERE id = ? AND ({RUN_LIFE['due'].guard} AND wake_at <= ? "
+            f"OR {RUN_LIFE['left'].guard} AND (holder = ? OR {_LEFT}))",
             (now, self.holder, run, now, self.holder, now - LEASE_SECONDS),
         )
         if not changed:
             raise FencedError(run)
-        self._execute(
-            "UPDATE calls SET state = 'due' WHERE run = ? AND state = 'waiting' AND due_at <= ?", (run, now)
-        )
+        self._execute(f"UPDATE calls SET state = 'due' WHERE run = ? AND {_DUE} AND due_at <= ?", (run, now))
         found = self.load(run)
         assert found is not None
         self.note(run, "resumed")
@@ -321,7 +321,7 @@ class RunTables(Tables):
         self._lock(run)
         changed = self._execute(
             "UPDATE calls SET state = ?, decision = ?, decided_by = ? WHERE run = ? AND seq = ? "
-            "AND state = 'waiting' AND kind IN ('ask', 'approve') "
+            f"AND {CALL_LIFE[state].guard} "
             f"AND EXISTS (SELECT 1 FROM runs WHERE id = calls.run AND {_OPEN_RUN})",
             (state, self._seal.close(decision), by, run, seq),
         )
@@ -332,9 +332,7 @@ class RunTables(Tables):
 
     def expire_call(self, run: str, seq: int) -> None:
         """Mark a call as due, if it still waits."""
-        self._execute(
-            "UPDATE calls SET state = 'due' WHERE run = ? AND seq = ? AND state = 'waiting'", (run, seq)
-        )
+        self._execute(f"UPDATE calls SET state = 'due' WHERE run = ? AND seq = ? AND {_DUE}", (run, seq))
 
     def hook(self, run: str, name: str) -> str:
         """The token of the URL that delivers an event to a run. It is unguessable, and created once."""
@@ -366,8 +364,7 @@ class RunTables(Tables):
         )
         if changed:
             self._execute(
-                "UPDATE calls SET state = 'delivered' "
-                "WHERE run = ? AND name = ? AND kind = 'event' AND state = 'waiting'",
+                f"UPDATE calls SET state = 'delivered' WHERE run = ? AND name = ? AND {_DELIVERED}",
                 (run, name),
             )
             self._wake(run)
@@ -384,8 +381,8 @@ class RunTables(Tables):
     def note(self, run: str, kind: str, seq: int = 0) -> None:
         """Log one thing that happened to a run."""
         self._log(run, [(kind, seq, "")])
-        if not seq and self.on_note is not None:
-            self.on_note(self, run, kind)
+        if not seq and self._on_note is not None:
+            self._on_note(self, run, kind)
 
     def log_after(self, n: int, run: str | None = None, limit: int = 500) -> list[LogRow]:
         """The log entries after `n`, of one run or of all, oldest first."""
@@ -477,7 +474,7 @@ class RunTables(Tables):
         self._execute("UPDATE runs SET epoch = epoch WHERE id = ?", (run,))
 
     def _wake(self, run: str) -> None:
-        self._execute("UPDATE runs SET wake_at = 0 WHERE id = ? AND state = 'waiting'", (run,))
+        self._execute(f"UPDATE runs SET wake_at = 0 WHERE id = ? AND {RUN_LIFE['woken'].guard}", (run,))
 
     def _run(self, values: tuple[Any, ...]) -> RunRow:
         row = RunRow(*values)

@@ -4,7 +4,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from portal.base.caller import WITHOUT_TOKEN
@@ -84,11 +84,13 @@ class Tables:
         key: str | None,
         holder: str = "",
         quota_bytes: float = math.inf,
+        on_note: Callable[[Any, str, str], None] | None = None,
     ) -> None:
         """Create the tables if they are missing. `holder` is the portal that runs what it creates and claims.
 
         Each owner may keep `quota_bytes`. The count starts with `count_kept`. It then adds what this portal writes,
-        even if that is rolled back, but not what others write.
+        even if that is rolled back, but not what others write. `on_note` is called in the same transaction with a run
+        and what happened to it, such as its new state.
         Raises StoreError: they are damaged, of another version, or need another key.
         """
         self.database = database
@@ -99,6 +101,7 @@ class Tables:
         """The key that `seal` encrypts with."""
         self.seal = self._seal = Seal(key)
         self._quota_bytes = quota_bytes
+        self._on_note = on_note
         self._kept: Counter[str] = Counter()
         """Bytes that each owner keeps."""
         self._rows = database.rows

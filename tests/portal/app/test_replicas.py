@@ -18,7 +18,7 @@ from manifests.json_value import Json
 from portal.records.store import postgres as database
 from portal.records.store.records import short_id
 from portal.records.store.tables import LEASE_SECONDS
-from portal.runs import service
+from portal.runs import leases
 from portal.runs.journal import Journal
 from tests.acceptance.portal_process import HttpPortal, http_portal
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, structured, tool, write_manifest
@@ -160,13 +160,13 @@ CODE = "for n in range(3):\n    await git.push(n=n)\nn"
 async def test_a_portal_that_was_silent_goes_on_with_a_run_unless_another_one_has_it(
     postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_taken: bool
 ) -> None:
-    monkeypatch.setattr(service, "BEAT_SECONDS", 1000)
+    monkeypatch.setattr(leases, "BEAT_SECONDS", 1000)
     url = postgres.new_database()
     other, portals = Tables(url)(holder="other"), list[Opened]()
 
     async def push(arguments: dict[str, Json]) -> CallToolResult:
         if arguments["n"] == 1:
-            portals[0].portal.runs._beaten -= LEASE_SECONDS + 1
+            portals[0].portal.runs.leases._renewed_at -= LEASE_SECONDS + 1
             if is_taken:
                 silent(other, portals[0].portal.runs.store.holder)
                 (taken,) = alive(other).left([None])

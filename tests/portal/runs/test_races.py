@@ -15,12 +15,8 @@ from manifests.loader import load_manifest
 from portal.records.store.places import place_of, present
 from portal.records.store.records import StoreError
 from portal.records.store.run_tables import RunTables
-from portal.runs import service
-from portal.runs.answer import Answer
 from portal.runs.decisions import fork_run
 from portal.server.server import build_server
-from sandbox_runtime.result import RunError
-from tests.portal.kept_runs import kept_runs
 from tests.portal.peers import Opened, Peer, never, opened, tool, write_manifest
 from tests.portal.rows import failing
 from tests.portal.runs.test_waiting import SOON, answer_of, approved, end_of, found, git, waiting
@@ -67,31 +63,6 @@ async def test_a_failing_store_does_not_end_the_portal_when_the_client_approves(
             with anyio.move_on_after(3):
                 await client.call_tool("execute_code", {"code": "await portal.approve('?')"})
             assert await Opened(portal.portal, client).result_of("1") == 1
-
-
-async def test_a_run_that_no_worker_can_take_up_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(service, "RETRY_SECONDS", 0.001)
-    async with kept_runs(tmp_path) as kept:
-        go_on, tries = kept.runs.executions[None], iter(range(3))
-
-        async def busy(run: str, *rest: Any) -> Answer:
-            if next(tries, None) is None:
-                return await go_on(run, *rest)
-            return Answer("refused", run, error=RunError("sandbox_busy", "busy"))
-
-        kept.runs.executions = {None: busy}
-        await kept.until(await kept.start("ok"), "ok")
-        assert next(tries, None) is None
-
-
-async def test_a_portal_tells_the_others_at_once_where_it_is_reached(tmp_path: Path) -> None:
-    async with kept_runs(tmp_path) as kept:
-        await kept.until(await kept.start("ok"), "ok")  # its first sign of life is over
-        await kept.runs.reached_at("http://replica:8080")
-        told = await kept.store.read(lambda file: file.database.rows("SELECT url FROM replicas"))
-        assert told == [("http://replica:8080",)]
 
 
 async def test_a_fallback_that_asks_is_refused(tmp_path: Path) -> None:

@@ -15,9 +15,11 @@ from mcp_types import CallToolResult
 
 from manifests.json_value import Json
 from portal.identity.approvers import Approvers, Decider
-from portal.records.store.records import OPEN
+from portal.records.store.records import OPEN, CallRow
 from portal.records.store.run_tables import RunTables
 from portal.runs.decisions import decide_call
+from portal.runs.waits import approved_arguments
+from sandbox_runtime.call_port import CallError
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, raw, states, text, tool
 from tests.portal.rows import opened as tables_in
 from upstreams.upstream import Upstream
@@ -234,16 +236,34 @@ async def change(call, pass_on):
 
 
 @pytest.mark.parametrize(
+    ("decision", "digest", "sha256", "found"),
+    [
+        (b"{}", "shown", "shown", {"id": 7}),
+        (b'{"arguments": null}', "shown", "shown", {"id": 7}),
+        (b"{}", "other", "shown", "tool_changed"),
+        (b"{}", "shown", "other", "arguments_changed"),
+        (b'{"arguments": {"id": 8}}', "shown", "other", {"id": 8}),
+        (b'{"arguments": {"id": 8}}', "other", "shown", "tool_changed"),
+    ],
+)
+def test_approval_counts_only_for_what_was_shown(
+    decision: bytes, digest: str, sha256: str, found: Json
+) -> None:
+    row = CallRow("run_1", 1, "ask", "git.merge", "approved", "shown", "shown", decision=decision)
+    got = approved_arguments(row, {"id": 7}, digest, sha256)
+    assert (got.code if isinstance(got, CallError) else got) == found
+
+
+@pytest.mark.parametrize(
     ("description", "sections", "code"),
     [
-        ("", {"capabilities": ASKS}, None),
         ("", {"capabilities": {"tools": {"ask": ["git.merge"], "deny": ["git.merge"]}}}, "not_granted"),
         ("Merges, and deletes the branch.", {"capabilities": ASKS}, "tool_changed"),
         ("", {"capabilities": ASKS, "middleware": ["changing_arguments:change"]}, "arguments_changed"),
         ("", {}, None),
     ],
 )
-async def test_approval_counts_only_for_what_was_shown_and_is_still_allowed(
+async def test_approval_counts_only_for_what_is_still_allowed(
     tmp_path: Path, description: str, sections: dict[str, Json], code: str | None
 ) -> None:
     (tmp_path / "changing_arguments.py").write_text(CHANGES_ARGUMENTS)

@@ -21,7 +21,6 @@ from portal.calls.fetch import FetchError
 from portal.identity.approvers import Decider
 from portal.records.store.run_tables import RunTables
 from portal.runs import webhooks
-from portal.runs.deliveries import note_states
 from portal.runs.webhooks import MAX_ATTEMPTS, network_of, retry_seconds, signature
 from tests.portal.kept_runs import KeptRuns, kept_runs
 from tests.portal.peers import DEADLINE_SECONDS, write_manifest
@@ -92,12 +91,6 @@ async def until_none_is_pending(kept: KeptRuns, url: str) -> None:
             news = kept.runs.news
 
 
-@pytest.fixture
-def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webhooks, "RETRY_SECONDS", 0.001)
-    monkeypatch.setattr(webhooks, "LONGEST_RETRY_SECONDS", 0.01)
-
-
 def test_signature_is_that_of_the_standard() -> None:
     body, message = b'{"test": 2432232314}', "msg_p5jXN8AQM9LWM0D4loKWxJek"
     expected = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
@@ -105,9 +98,13 @@ def test_signature_is_that_of_the_standard() -> None:
     assert signature("any other text", message, 1614265330, body) != expected
 
 
-def test_retries_together_take_a_day() -> None:
-    hours = sum(map(retry_seconds, range(1, MAX_ATTEMPTS))) / 3600
-    assert 21 < hours < 28
+def test_message_is_sent_again_for_a_day_unless_it_arrived_or_its_receiver_is_gone() -> None:
+    for over in (200, 204, 299, 410):
+        assert retry_seconds(over, 1) is None
+    for failed in (0, 302, 404, 429, 500):  # 0: without an answer in time
+        seconds = [retry_seconds(failed, attempt) for attempt in range(1, MAX_ATTEMPTS + 1)]
+        assert (seconds[:3], seconds[-1]) == ([5, 15, 45], None)
+        assert 21 < sum(filter(None, seconds)) / 3600 < 28
 
 
 async def test_waiting_run_and_its_end_are_told_in_order_and_signed(tmp_path: Path) -> None:
@@ -138,8 +135,10 @@ async def test_only_the_wanted_events_are_told(tmp_path: Path) -> None:
         assert await pending(kept, receiver.url) <= 1
 
 
-@pytest.mark.usefixtures("quick_retries")
-async def test_message_is_sent_again_under_its_id_and_before_later_ones(tmp_path: Path) -> None:
+async def test_message_is_sent_again_under_its_id_and_before_later_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhooks, "RETRY_SECONDS", 0.001)
     failures = 500, 404, 302, 429
     async with receiving(*failures) as receiver, kept_runs(tmp_path, webhooks=to(receiver)) as kept:
         run = await kept.start("ask")
@@ -148,16 +147,6 @@ async def test_message_is_sent_again_under_its_id_and_before_later_ones(tmp_path
         assert await receiver.until(6) == [*["run.waiting"] * 5, "run.ok"]
         first, *again, last = receiver.ids()
         assert again == [first] * 4 and last != first
-
-
-@pytest.mark.usefixtures("quick_retries")
-@pytest.mark.parametrize("statuses", [(410,), (500,) * MAX_ATTEMPTS], ids=["gone", "last attempt"])
-async def test_message_is_given_up(tmp_path: Path, statuses: tuple[int, ...]) -> None:
-    async with receiving(*statuses) as receiver, kept_runs(tmp_path, webhooks=to(receiver)) as kept:
-        await kept.start("ok")
-        await receiver.until(len(statuses))
-        await until_none_is_pending(kept, receiver.url)
-        assert len(receiver.requests) == len(statuses)
 
 
 async def test_receiver_that_hangs_or_is_down_delays_no_other(tmp_path: Path) -> None:
@@ -172,22 +161,9 @@ async def test_receiver_that_hangs_or_is_down_delays_no_other(tmp_path: Path) ->
         assert await receiver.until(3) == ["run.ok"] * 3
 
 
-@pytest.mark.usefixtures("quick_retries")
-async def test_request_without_an_answer_ends_and_is_repeated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(webhooks, "REQUEST_SECONDS", 0.2)
-    async with receiving(0) as receiver, kept_runs(tmp_path, webhooks=to(receiver)) as kept:
-        await kept.start("ok")
-        await receiver.until(2)
-        assert len(set(receiver.ids())) == 1
-
-
 async def test_next_portal_sends_what_the_last_one_did_not_and_to_no_other_url(tmp_path: Path) -> None:
     async with receiving() as old, receiving() as new:
-        manifest = load_manifest(write_manifest(tmp_path, {}, runs={"webhooks": to(old)}), {})
-        async with kept_runs(tmp_path) as kept:  # it ends before it sends the message
-            await kept.store.write(partial(note_states, webhooks=manifest.portal.runs.webhooks))
+        async with kept_runs(tmp_path, webhooks=to(old), sends=False) as kept:
             await kept.until(await kept.start("ok"), "ok")
             assert await pending(kept, old.url) == 1
         async with kept_runs(tmp_path, webhooks=to(new)) as kept:
@@ -237,7 +213,9 @@ async def test_private_address_is_reached_only_if_it_is_written_or_listed(
     manifest = load_manifest(write_manifest(tmp_path, {}, capabilities=network), {})
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 443))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *place, **more: found)
-    check = network_of(url, manifest).check(httpx2.URL(url))
+    network = network_of(url, manifest)
+    assert network.grant.seconds == webhooks.REQUEST_SECONDS, "a request without an answer ends"
+    check = network.check(httpx2.URL(url))
     if is_allowed:
         await check
     else:

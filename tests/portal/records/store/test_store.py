@@ -17,7 +17,7 @@ from portal.library.observed import Observations, Observed, shape_of
 from portal.records.store.records import CallRow, FencedError, RunRow
 from portal.records.store.run_tables import RunTables
 from portal.records.store.tables import DAY_SECONDS, UNSOURCED
-from portal.runs.decisions import RunsError, cancel_run, decide_call
+from portal.runs.decisions import RunsError, decide_call
 from portal.runs.past import HEAD, RunHead, new_row, new_run_id
 from portal.runs.shapes import SharedShapes
 from portal.runs.workspaces import SharedWorkspace
@@ -172,15 +172,6 @@ def test_of_two_who_decide_at_once_the_first_wins_and_the_other_is_told(tables: 
         )
 
 
-def test_a_decision_that_came_before_the_run_was_parked_wakes_it_at_once(
-    file: RunTables, run: RunRow
-) -> None:
-    waits(file, run)
-    decide(file, run.id)
-    parks(file, run.id)
-    assert due(file) == [run.id]
-
-
 def test_a_call_that_was_decided_while_its_run_went_on_wakes_it(file: RunTables, run: RunRow) -> None:
     asked(file, run)
     with file.transaction():
@@ -216,17 +207,6 @@ def test_no_decision_is_lost_while_its_run_is_being_parked(tables: Tables) -> No
         together(partial(parks, portal, run.id), partial(decide, other, run.id))
         row = portal.row(run.id)
         assert (row.state, row.wake_at) == ("waiting", 0.0)
-
-
-@pytest.mark.parametrize("ended", ["ok", "cancelled", "expired"])
-def test_nothing_of_an_ended_run_can_be_decided(file: RunTables, run: RunRow, ended: str) -> None:
-    asked(file, run)
-    with file.transaction():
-        file.finish(run.id, ended, None)  # type: ignore[arg-type]
-    assert decide(file, run.id) == "run_ended"
-    with pytest.raises(RunsError) as error, file.transaction():
-        cancel_run(file, run.id)
-    assert error.value.code == "run_ended"
 
 
 def test_which_of_two_waiting_calls_is_meant_has_to_be_said(file: RunTables, run: RunRow) -> None:

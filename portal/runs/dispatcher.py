@@ -1,0 +1,180 @@
+"""The dispatcher: resumes the runs that are due, those that other portals abandoned, and those whose start failed."""
+
+import math
+import os
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final, TypeAlias
+
+import anyio
+import structlog
+from anyio.abc import TaskGroup
+
+from portal.calls.channel import ClientChannel
+from portal.records.store.records import DamagedRowError, FencedError, StoreError
+from portal.records.store.run_tables import RunTables
+from portal.records.store.tables import DAY_SECONDS
+from portal.records.store.writer import RunStore
+from portal.runs.answer import Answer
+from portal.runs.leases import BEAT_SECONDS
+from portal.runs.past import Past, RunHead
+from portal.runs.service import Runs
+from sandbox_runtime.fair_queue import Turns
+
+log = structlog.get_logger()
+
+POLL_SECONDS: Final = 0.2
+"""How often the portal checks whether another process, such as the command line, has written to the store."""
+
+SWEEP_SECONDS: Final = 600.0
+RETRY_SECONDS: Final = 1.0
+MAX_RETRY_SECONDS: Final = 600.0
+"""A run that could not be resumed is retried with exponential back-off, at most this far apart."""
+
+MAX_DUE: Final = 100
+"""Due runs that wait for a turn in memory; further ones wait in the store."""
+
+GoOn: TypeAlias = Callable[[str, RunHead, Past, int, ClientChannel], Awaitable[Answer]]
+"""Resumes a run that is held under this epoch: `Execution.go_on`."""
+
+
+def retry_seconds(failures: int) -> float:
+    """How long to wait after so many failed attempts in a row."""
+    return min(RETRY_SECONDS * 2.0 ** min(failures, 20), MAX_RETRY_SECONDS)
+
+
+class Dispatcher:
+    """Resumes the runs of one portal. `executions` gives what resumes the runs of each profile that is served now."""
+
+    def __init__(
+        self,
+        runs: Runs,
+        store: RunStore,
+        tasks: TaskGroup,
+        executions: Callable[[], Mapping[str | None, GoOn]],
+        *,
+        takes_all: bool,
+        workers: int | None = None,
+    ) -> None:
+        self._runs = runs
+        self._store = store
+        self._tasks = tasks
+        self._executions = executions
+        self._takes_all = takes_all
+        self._failures: Counter[str] = Counter()
+        """By run: how many attempts to resume it have failed."""
+        workers = workers or 8 * (os.cpu_count() or 1)
+        # Half of the workers: if a thousand runs wake at once, the other half serves new callers. By owner: an owner
+        # with less than an equal share does not wait for the runs of others.
+        self._turns = Turns(max(1, workers // 2), 2 * workers)
+
+    async def keep(self) -> None:
+        """Resume the runs that other portals abandoned, and those that are due, until cancelled."""
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._runs.leases.keep)
+                await self._dispatch()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._runs.write_ends()
+
+    async def _dispatch(self) -> None:
+        store, leases, swept_at = self._store, self._runs.leases, 0.0
+        while True:
+            news, now = self._runs.news, store.now()
+            try:
+                await self._runs.write_ends()
+                look = partial(_look, now=now, profiles=[*self._executions()], takes_all=self._takes_all)
+                due, left, next_at = await store.read(look)
+                leases.note_store(None)
+                if now - swept_at > SWEEP_SECONDS or next_at <= now:  # a run has expired
+                    swept_at = now
+                    await self._sweep(now)
+                left = {run: owner for run, owner in left.items() if not leases.is_under_way(run)}
+                for run, owner in (left | due).items():
+                    if run not in leases.resuming:
+                        leases.resuming.add(run)
+                        self._tasks.start_soon(self._resume, run, owner)
+            except StoreError as error:
+                leases.note_store(error)
+                next_at = now + RETRY_SECONDS
+            retry_at = now + RETRY_SECONDS if self._runs.unwritten else math.inf
+            await self._until(min(next_at, retry_at, now + BEAT_SECONDS), news)
+
+    async def _sweep(self, now: float) -> None:
+        keep_seconds = self._runs.settings.keep_days * DAY_SECONDS
+        for run in await self._store.write(partial(RunTables.sweep, now=now, keep_seconds=keep_seconds)):
+            self._runs.leases.fence(run)
+        self._runs.note_change()
+        needed = await self._store.read(RunTables.components)
+        await self._runs.components.delete_others(needed, await self._store.read(RunTables.has_replicas))
+
+    async def _until(self, at: float, news: anyio.Event) -> None:
+        """Wait until a time of the store's clock, or for news. Also notices when another process changes the store."""
+        while not news.is_set() and (left := at - self._store.now()) > 0:
+            with anyio.move_on_after(min(left, POLL_SECONDS)):
+                await news.wait()
+            try:
+                if await self._store.is_changed():
+                    await self._runs.leases.fence_lost()
+                    self._runs.changes.note_all()
+            except StoreError as error:
+                self._runs.leases.note_store(error)
+                await anyio.sleep(RETRY_SECONDS)
+
+    async def _resume(self, run: str, owner: str) -> None:
+        """Resume a run of this owner until it ends or is suspended again. If the store fails, try again."""
+        try:
+            while True:
+                try:
+                    async with self._turns.turn(owner):
+                        return await self._go_on(run)
+                except StoreError as error:
+                    log.error("run_not_taken_up", run=run, error=str(error))
+                # Its row may say that it runs here, so no look at the store would find it.
+                await anyio.sleep(self._retry_seconds(run))
+        except Exception as error:  # it must not end the portal
+            log.exception("run_failed", run=run, error=type(error).__name__)
+            await self._runs.end(run, "error")
+        finally:
+            self._runs.leases.resuming.discard(run)
+            self._runs.note_change()
+
+    async def _go_on(self, run: str) -> None:
+        try:
+            stored = await self._store.write(partial(RunTables.claim, run=run))
+            head, past = Past.of(stored)
+        except FencedError:
+            return
+        except (DamagedRowError, ValueError):
+            log.exception("journal_damaged", run=run)
+            await self._runs.end(run, "stuck")
+            return
+        if head.record is None and not head.is_background:
+            await self._runs.end(run, "error")  # a run of a session, whose variables are gone
+            return
+        epoch = stored.row.epoch
+        log.info("run_taken_up", run=run, epoch=epoch)
+        go_on = self._executions().get(head.profile)
+        if go_on is not None:  # else a reload has removed its profile
+            answer = await go_on(run, head, past, epoch, self._runs.questions.channel(run))
+            if answer.error is None or answer.error.code != "sandbox_busy":
+                self._failures.pop(run, None)
+                return
+        wake_at = self._store.now() + self._retry_seconds(run)
+        with suppress(FencedError):  # it was ended in between
+            await self._store.write(partial(RunTables.postpone_run, run=run, epoch=epoch, wake_at=wake_at))
+
+    def _retry_seconds(self, run: str) -> float:
+        self._failures[run] += 1
+        return retry_seconds(self._failures[run])
+
+
+def _look(
+    tables: RunTables, now: float, profiles: Sequence[str | None], takes_all: bool
+) -> tuple[dict[str, str], dict[str, str], float]:
+    """The due runs and the abandoned ones, each with its owner, and when the next run is due or expires."""
+    left = tables.left(profiles) if takes_all else {}
+    return tables.due(now, profiles, MAX_DUE, only_own=not takes_all), left, tables.next_due(now)

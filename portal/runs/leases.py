@@ -1,0 +1,139 @@
+"""Leases: which runs this portal holds, and for how long no other one may take them over."""
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+import anyio
+import structlog
+
+from portal.records.store.records import StoreError
+from portal.records.store.run_tables import RunTables
+from portal.records.store.tables import LEASE_SECONDS
+from portal.records.store.writer import RunStore
+from portal.runs.journal import Journal
+
+log = structlog.get_logger()
+
+BEAT_SECONDS: Final = LEASE_SECONDS / 5
+"""How often a portal sends its heartbeat, and checks those of others."""
+
+
+def boot_seconds() -> float:
+    """Seconds by a clock that keeps running while the machine is suspended, where the system has one."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a portal listens for HTTP."""
+
+    host: str
+    port: int
+
+    @property
+    def is_everywhere(self) -> bool:
+        return self.host in ("0.0.0.0", "::")
+
+    def url(self, store: RunStore | None = None) -> str:
+        """The base URL. If it listens on all addresses, with a store: at the address that the database sees."""
+        host = store.address if store is not None and self.is_everywhere else self.host
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+
+class Leases:
+    """The leases of one portal, renewed by one heartbeat. Other portals reach it at `address`, if it has one."""
+
+    def __init__(
+        self,
+        store: RunStore | None,
+        address: Address | None = None,
+        clock: Callable[[], float] = boot_seconds,
+    ) -> None:
+        self._store = store
+        self._url = address.url(store) if address else ""
+        self._clock = clock
+        self._renewed_at = clock()
+        """When the last successful heartbeat began, by the clock."""
+        self._is_store_out = False
+        self._journals: dict[str, Journal] = {}
+        """The journals of the segments that are under way in this process."""
+        self.resuming: set[str] = set()
+        """The runs that the dispatcher has begun to resume."""
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether no other portal can have taken over the runs of this one."""
+        return self._store is None or self._clock() - self._renewed_at < LEASE_SECONDS
+
+    async def publish(self) -> None:
+        """Tell other portals the URL, before a client gets a session, whose requests they pass on."""
+        if self._url:
+            with suppress(StoreError):  # the next heartbeat publishes it, too
+                await self._renew(RunTables.beat)
+
+    async def hold(self, run: str, epoch: int) -> None:
+        """Renew the lease on a run after missed heartbeats. Raises FencedError: another portal took it; StoreError."""
+        while not self.is_holding:
+            await self._renew(partial(RunTables.renew, run=run, epoch=epoch))
+
+    async def keep(self) -> None:
+        """Send heartbeats until cancelled."""
+        while True:
+            try:
+                await self._renew(RunTables.beat)
+                self.note_store(None)
+            except StoreError as error:
+                self.note_store(error)
+            await anyio.sleep(BEAT_SECONDS)
+
+    async def _renew(self, beat: Callable[..., None]) -> None:
+        # Taken before the write, so that this portal counts its lease as over before others do.
+        began = self._clock()
+        if self._store is not None:
+            await self._store.write(partial(beat, url=self._url))
+        self._renewed_at = began
+
+    def note_store(self, error: StoreError | None) -> None:
+        """Log that the store cannot be used, once per outage."""
+        if error is not None and not self._is_store_out:
+            log.error("store_out", error=str(error))
+        elif error is None and self._is_store_out:
+            log.info("store_back")
+        self._is_store_out = error is not None
+
+    # Segments under way
+
+    def opened(self, journal: Journal) -> None:
+        """Note that a segment of a run begins in this process."""
+        self._journals[journal.run_id] = journal
+
+    def closed(self, journal: Journal) -> bool:
+        """Note that a segment has ended. Returns whether it was the run's last one that began here."""
+        is_last = self._journals.get(journal.run_id) is journal  # the next segment may have begun
+        if is_last:
+            del self._journals[journal.run_id]
+        return is_last
+
+    def is_under_way(self, run: str) -> bool:
+        """Whether this process works on a run, or has begun to resume it."""
+        return run in self.resuming or run in self._journals
+
+    def fence(self, run: str) -> None:
+        """Stop a segment at once, if it is under way here: its run has ended, or another portal holds it."""
+        if run in self._journals:
+            self._journals[run].fence()
+
+    async def fence_lost(self) -> None:
+        """Stop the segments whose runs were ended or taken over. Raises StoreError."""
+        held = {run: journal.epoch for run, journal in self._journals.items() if journal.epoch}
+        if not held or self._store is None:
+            return
+        epochs = await self._store.read(partial(RunTables.epochs, runs=[*held]))
+        for run, epoch in held.items():
+            journal = self._journals.get(run)
+            if journal is not None and journal.epoch == epoch and epochs.get(run) != epoch:
+                journal.fence()

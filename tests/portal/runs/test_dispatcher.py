@@ -1,0 +1,53 @@
+"""The dispatcher: which runs are resumed when, and what becomes of those that could not be."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from portal.records.store.records import StoreError
+from portal.records.store.run_tables import RunTables
+from portal.runs import dispatcher
+from portal.runs.answer import Answer
+from portal.runs.dispatcher import MAX_RETRY_SECONDS, retry_seconds
+from sandbox_runtime.result import RunError
+from tests.portal.kept_runs import kept_runs
+
+
+def test_attempts_to_resume_a_run_are_ever_further_apart() -> None:
+    assert [retry_seconds(failures) for failures in (1, 2, 3, 4)] == [2, 4, 8, 16]
+    assert {retry_seconds(failures) for failures in (10, 100, 10_000)} == {MAX_RETRY_SECONDS}
+
+
+@pytest.mark.anyio
+async def test_a_run_that_no_worker_can_take_up_waits_in_the_store_and_is_resumed(tmp_path: Path) -> None:
+    async def busy(run: str, *rest: Any) -> Answer:
+        return Answer("refused", run, error=RunError("sandbox_busy", "busy"))
+
+    async with kept_runs(tmp_path, go_on=busy) as kept:
+        run = await kept.start("ok")
+        await kept.until(run, "waiting")
+        row = await kept.store.read(lambda tables: tables.row(run))
+        assert row.wake_at > kept.store.now(), "it is due again later"
+        await kept.store.write(lambda tables: RunTables.postpone_run(tables, run, row.epoch, 0.0))
+    async with kept_runs(tmp_path) as kept:
+        await kept.until(run, "ok")
+
+
+@pytest.mark.anyio
+async def test_a_run_is_resumed_once_the_store_that_failed_meanwhile_works_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatcher, "RETRY_SECONDS", 0.001)
+    attempts: list[str] = []
+
+    async def go_on(run: str, *rest: Any) -> Answer:
+        attempts.append(run)
+        if len(attempts) < 3:
+            raise StoreError("away")  # and the row says that the run is running here
+        await kept.runs.end(run, "ok")
+        return Answer("ok", run)
+
+    async with kept_runs(tmp_path, go_on=go_on) as kept:
+        await kept.until(run := await kept.start("ok"), "ok")
+    assert attempts == [run] * 3
