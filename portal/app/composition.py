@@ -185,20 +185,20 @@ async def open_portal(
                 tasks.start_soon(_keep_component, lazy, components, component or guest_component())
             if settings.offers:
                 tasks.start_soon(changes.keep)
-            own = views.by_profile[None]
+            own = views[None]
             yield OpenPortal(
                 own.authority,
                 own.catalog,
                 own.docs_search,
                 own.execution,
-                views=views.by_profile,
+                views=views,
                 fleet=fleet,
                 sandbox=lazy.sandbox,
                 baked=baked,
                 rounds=Rounds(tasks, home=home_of(shared)),
                 runs=service,
                 accounts=accounts,
-                resources=ClientResources(views.by_profile, audit, changes, accounts),
+                resources=ClientResources(views, audit, changes, accounts),
                 telemetry=telemetry,
                 reload=reload,
             )

@@ -29,7 +29,7 @@ from manifests.portal_manifest import ServerSettings, StdioUpstream
 from manifests.references import env_path
 from portal.app.accepted import Acceptance, keep_accepted, reload_hint
 from portal.base.errors import PortalError
-from portal.catalog.authority import Authority
+from portal.catalog.authority import Authority, Policy
 from portal.catalog.catalog import decided_tools
 from portal.records.audit.audit import Audit
 from portal.runs.service import Runs
@@ -157,8 +157,8 @@ class Reload:
         # No await from here on, so that no request sees half of the change (rule 2).
         self.manifest = manifest
         changes = self.fleet.replace(upstream_settings(manifest), manifest.hidden)
-        self.views.replace(manifests)
-        executions = [self.views.by_profile[each].execution for each in manifests]
+        self.views.switch(manifests)
+        executions = [self.views[each].execution for each in manifests]
         self.runs.replace(manifests[None], {each.profile: each.go_on for each in executions})
         return changes
 
@@ -166,17 +166,17 @@ class Reload:
 async def warn_of_writable_files(authority: Authority, fleet: Fleet) -> None:
     """Log the upstreams through which a script could write the portal's own files, once all have listed their tools."""
     await fleet.settled(inf)
-    for text, is_named in await file_warnings(authority, fleet):
+    for text, is_named in await file_warnings(authority.policy, fleet):
         (log.warning if is_named else log.info)("files_exposed", problem=text)
 
 
-async def file_warnings(authority: Authority, upstreams: Iterable[Upstream]) -> list[tuple[str, bool]]:
+async def file_warnings(policy: Policy, upstreams: Iterable[Upstream]) -> list[tuple[str, bool]]:
     """The warnings of `writable_files` about these upstreams, by the tools that they list now."""
     writers = {}
     for each in upstreams:
-        granted = (tool for tool, decision in decided_tools(authority, each) if decision.granted)
+        granted = (tool for tool, decision in decided_tools(policy, each) if decision.granted)
         writers[each.name] = [tool for tool in granted if not tool.hints.readonly]
-    return await anyio.to_thread.run_sync(lambda: [*writable_files(authority.manifest, writers, os.environ)])
+    return await anyio.to_thread.run_sync(lambda: [*writable_files(policy.manifest, writers, os.environ)])
 
 
 class ManifestKeeper:

@@ -5,7 +5,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -16,7 +16,7 @@ from manifests.manifest import Manifest, narrowed
 from manifests.portal_manifest import Capabilities, Profile
 from portal.calls.broker import Broker
 from portal.calls.script_search import ScriptSearch
-from portal.catalog.authority import Authority, CallRates
+from portal.catalog.authority import Authority, CallRates, Policy
 from portal.catalog.catalog import Catalog
 from portal.catalog.check.checker import Checker, open_checker
 from portal.catalog.docs_search import DocsSearch
@@ -61,52 +61,59 @@ NewExecution: TypeAlias = Callable[
 ]
 
 
-@dataclass(frozen=True, eq=False)
 class Views:
-    """The views by profile; None for callers without one.
+    """The views by profile; None for callers without one. All ask for the policy that is in effect at the moment.
 
     A view stays open until `tasks` end. If its profile is removed from the manifest, it grants nothing.
     """
 
-    tasks: TaskGroup
-    fleet: Fleet
-    observations: Observations
-    new_execution: NewExecution
-    by_profile: dict[str | None, View] = field(default_factory=dict)
-    waiting: list[str] = field(default_factory=list)
-    """Files with changes that wait for the operator; all searches report them."""
-    rates: CallRates = field(default_factory=CallRates)
-    """Shared by all views, so that budgets are too."""
+    def __init__(
+        self, tasks: TaskGroup, fleet: Fleet, observations: Observations, new_execution: NewExecution
+    ) -> None:
+        self.waiting: list[str] = []
+        """Files with changes that wait for the operator; all searches report them."""
+        self._tasks, self._fleet, self._observations = tasks, fleet, observations
+        self._new_execution = new_execution
+        self._rates = CallRates()  # shared by all views, so that budgets are too
+        self._views: dict[str | None, View] = {}
+        self._policies: Mapping[str | None, Policy] = {}
+
+    def __getitem__(self, profile: str | None) -> View:
+        return self._views[profile]
 
     async def open(self, manifests: Mapping[str | None, Manifest]) -> None:
-        """Open the views that are not open yet."""
-        for profile in manifests.keys() - self.by_profile.keys():
-            self.by_profile[profile] = await self.tasks.start(self._hold, manifests[profile])
+        """Open the views that are not open yet. No caller has them before `switch`."""
+        for profile in manifests.keys() - self._views.keys():
+            self._policies = {**self._policies, profile: Policy(manifests[profile])}
+            self._views[profile] = await self._tasks.start(self._hold, profile)
 
-    def replace(self, manifests: Mapping[str | None, Manifest]) -> None:
-        """Switch all views to reloaded manifests."""
-        for profile, view in self.by_profile.items():
-            view.authority.replace(manifests.get(profile) or _without_grants(manifests[None], profile))
+    def switch(self, manifests: Mapping[str | None, Manifest]) -> None:
+        """Let the policies of these manifests take effect, in all views at once."""
+        self._policies = {
+            each: Policy(manifests.get(each) or _without_grants(manifests[None], each))
+            for each in self._views
+        }
         self.note_change()
 
     def note_change(self) -> None:
         """Note that the manifest, or an upstream's state or tools, changed."""
-        for view in self.by_profile.values():
+        for view in self._views.values():
             view.catalog.note_change()
 
-    async def _hold(self, manifest: Manifest, *, task_status: TaskStatus[View]) -> None:
+    async def _hold(self, profile: str | None, *, task_status: TaskStatus[View]) -> None:
+        authority = Authority(lambda: self._policies[profile], self._rates)
+        manifest = authority.manifest
         settings, stubs = manifest.portal.server, stub_folder()
         async with AsyncExitStack() as stack:
             stack.callback(shutil.rmtree, stubs, ignore_errors=True)
             checker = None
             if settings.check != "off":
                 checker = await stack.enter_async_context(open_checker(stubs, repairs=settings.repairs))
-            authority = Authority(manifest, self.rates)
-            catalog = Catalog(authority, stubs, checker, self.observations)
-            search = DocsSearch(authority, catalog, self.fleet, self.waiting)
-            execution = self.new_execution(authority, catalog, checker, partial(ScriptSearch, search))
+            catalog = Catalog(authority, stubs, checker, self._observations)
+            search = DocsSearch(authority, catalog, self._fleet, self.waiting)
+            execution = self._new_execution(authority, catalog, checker, partial(ScriptSearch, search))
             task_status.started(View(authority, catalog, search, execution))
-            await catalog.keep(self.fleet)
+            await catalog.keep(self._fleet)
 
 
 def manifests_of(
