@@ -134,8 +134,9 @@ async def kept_runs(
         runs.replace(manifest, {None: Script(store).go_on})
         tasks.start_soon(runs.keep)
         tasks.start_soon(Webhooks(manifest, runs, store).keep)
-        access = Middleware(HttpAccessMiddleware, access=HttpAccess("127.0.0.1", manifest.portal))
+        access = HttpAccess("127.0.0.1", manifest.portal)
+        guard = Middleware(HttpAccessMiddleware, access=lambda: access)
         routes = run_routes(runs, lambda profile: None)
         headers = {"Authorization": "Bearer token-of-operator"} if is_known else {}
-        yield KeptRuns(runs, store, Starlette(routes=routes, middleware=[access]), headers)
+        yield KeptRuns(runs, store, Starlette(routes=routes, middleware=[guard]), headers)
         tasks.cancel_scope.cancel()

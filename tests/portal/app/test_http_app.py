@@ -41,7 +41,7 @@ JSON_RPC = {"Content-Type": "application/json", "Accept": "application/json, tex
 async def served(portal: Opened, token: str | None = None, **settings: Any) -> AsyncIterator[str]:
     """The portal on a loopback port; yields its origin."""
     access = HttpAccess("127.0.0.1", PortalManifest(server=ServerSettings(token=token, **settings)))
-    app = build_http_app(portal.portal, build_server(portal.portal), access)
+    app = build_http_app(portal.portal, build_server(portal.portal), lambda: access)
     async with http_peer(app) as peer:
         yield f"http://127.0.0.1:{peer.port}"
 
@@ -169,7 +169,7 @@ async def status(access: HttpAccess, headers: Mapping[str, str], path: str) -> i
         return PlainTextResponse("reached")
 
     routes = [Route("/mcp", answer, methods=["GET", "POST"])]
-    app = Starlette(routes=routes, middleware=[Middleware(HttpAccessMiddleware, access=access)])
+    app = Starlette(routes=routes, middleware=[Middleware(HttpAccessMiddleware, access=lambda: access)])
     transport = httpx2.ASGITransport(app=app)
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080") as client:
         raw = {name: value.encode() for name, value in headers.items()}
@@ -256,7 +256,9 @@ async def test_a_client_finds_the_metadata_of_a_portal_at_any_url(
 ) -> None:
     auth = AuthSettings.model_validate({"issuer": "https://id.example", "audience": audience})
     access = HttpAccess("127.0.0.1", PortalManifest(server=ServerSettings(auth=auth)))
-    app = Starlette(routes=sign_in_routes(auth), middleware=[Middleware(HttpAccessMiddleware, access=access)])
+    app = Starlette(
+        routes=sign_in_routes(auth), middleware=[Middleware(HttpAccessMiddleware, access=lambda: access)]
+    )
     transport = httpx2.ASGITransport(app=app)
     async with httpx2.AsyncClient(transport=transport, headers={"Host": host}) as client:
         challenge = (await client.get("http://127.0.0.1/mcp")).headers["www-authenticate"]

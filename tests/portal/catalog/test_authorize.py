@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from manifests.json_value import Json
-from portal.catalog.authority import ApprovalNeeded, Authority, Authorization, CallRates, CallRequest, Permit
+from portal.catalog.authority import ApprovalNeeded, Authority, Authorization, CallRequest, Permit
 from sandbox_runtime.call_port import CallError
 from tests.portal.clients import one_chatty
 from tests.portal.commands import PortalCommand
