@@ -29,7 +29,7 @@ from portal.records.store.records import StoreError
 from portal.records.store.tables import UNSOURCED
 from portal.records.store.writer import RunStore
 from portal.records.telemetry.instruments import NO_TELEMETRY, Telemetry
-from portal.records.telemetry.observers import observe_portal, observe_runs, record_attempt
+from portal.records.telemetry.observers import count_refusal, observe_portal, observe_runs, record_attempt
 from portal.runs.components import Components
 from portal.runs.deliveries import note_states
 from portal.runs.execution import AwaitUpstreams, Execution
@@ -125,7 +125,7 @@ async def open_portal(
         kept = await _open_store(stack, manifest, place) if is_kept else None
         if manifest.portal.runs.is_shared:  # it has the portal's logins, and perhaps its audit log
             shared = kept or await _opened_store(stack, manifest, place)
-        audit = await open_audit(manifest, shared)
+        audit = await open_audit(manifest, shared, partial(count_refusal, telemetry))
         stack.callback(audit.close)
         where_files = partial(manifest.where, "capabilities", "files")
         files = await stack.enter_async_context(
@@ -151,7 +151,7 @@ async def open_portal(
         lazy = _lazy_sandbox(manifest, component, progress)
         if sandbox is not None:
             lazy = LazySandbox(lambda: nullcontext(sandbox))
-        observe_portal(telemetry, audit, fleet, lambda: lazy.current)
+        observe_portal(telemetry, fleet, lambda: lazy.current)
         sessions = Sessions(settings, home_of(shared))
         components = Components(places.components_folder(place), stack, progress, shared)
         async with anyio.create_task_group() as tasks:

@@ -14,8 +14,6 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Final
 
-import structlog
-
 from manifests.decision import Decision
 from manifests.json_value import Json
 from manifests.manifest import Manifest
@@ -23,12 +21,10 @@ from manifests.portal_manifest import STDERR, AuditSettings
 from portal.base.caller import LOCAL, Caller
 from portal.base.errors import AuditError, RuleError
 from portal.records.audit.chain import FileSink, Sink, StderrSink
-from portal.records.audit.stored import Batch, StoreSink
+from portal.records.audit.stored import Batch, Losses, StoreSink
 from portal.records.ledger import Entry, Ledger
 from portal.records.store.writer import RunStore
 from sandbox_runtime.call_port import CallError
-
-log = structlog.get_logger()
 
 MAX_REFUSALS: Final = 1_000
 """Refused calls of one run that get their own line; the line that ends the run counts the others."""
@@ -40,13 +36,13 @@ MAX_CHARACTERS: Final = 500
 class Audit:
     """The audit log of one portal. Without a sink nothing is written and nothing fails."""
 
-    def __init__(self, sink: Sink | None) -> None:
-        self.on_refusal: Callable[[CallError], None] = lambda error: None
-        """Called with the error of each call that is not sent, whether or not there is a log."""
+    def __init__(
+        self, sink: Sink | None, on_refusal: Callable[[CallError], None] = lambda error: None
+    ) -> None:
+        """`on_refusal` is called with the error of each call that is not sent, whether or not there is a log."""
+        self.on_refusal = on_refusal
         self._sink = sink
-        self._lost = 0
-        if isinstance(sink, StoreSink):
-            sink.on_lost = self._lose
+        self._losses = sink.losses if isinstance(sink, StoreSink) else Losses()
 
     @property
     def is_enabled(self) -> bool:
@@ -68,19 +64,14 @@ class Audit:
         if self._sink is None:
             return True
         try:
-            if self._lost:
-                self._sink.append(_stamped("audit_resumed", lost=self._lost))
-                self._lost = 0
+            if lost := self._losses.events:
+                self._sink.append(_stamped("audit_resumed", lost=lost))
+                self._losses.events = 0
             self._sink.append(_stamped(event, **fields))
         except (OSError, ValueError, AuditError) as error:
-            self._lose(1, error)
+            self._losses.add(1, error)
             return False
         return True
-
-    def _lose(self, events: int, error: Exception) -> None:
-        if not self._lost:
-            log.error("audit_failed", reason=getattr(error, "strerror", None) or str(error))
-        self._lost += events
 
     def reloaded(self, manifest: Manifest) -> None:
         """Record that another manifest took effect."""
@@ -92,15 +83,19 @@ class Audit:
             self._sink.close()
 
 
-async def open_audit(manifest: Manifest, store: RunStore | None = None) -> Audit:
+async def open_audit(
+    manifest: Manifest,
+    store: RunStore | None = None,
+    on_refusal: Callable[[CallError], None] = lambda error: None,
+) -> Audit:
     """Open the log that the manifest configures: in the store, in a file, or on stderr.
 
     Raises AuditError: it cannot be written.
     """
     settings = manifest.portal.audit
     if settings is None:
-        return Audit(None)
-    audit = Audit(_sink(settings, manifest, store))
+        return Audit(None, on_refusal)
+    audit = Audit(_sink(settings, manifest, store), on_refusal)
     is_written = audit.note(
         "portal_started", version=version("mcp-code-portal"), manifest=_file_digest(manifest)
     )
