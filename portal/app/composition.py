@@ -175,8 +175,8 @@ async def open_portal(
                 workspace=workspace,
                 telemetry=telemetry,
             )
-            views = Views(tasks, fleet, observations, execution)
-            reload = Reload(manifest, profile, views, fleet, service, audit, changes)
+            views = Views(manifest, profile, tasks, fleet, observations, execution)
+            reload = Reload(views, fleet, service, audit, changes)
             await reload.replace(manifest, bound)
             if kept is not None:
                 tasks.start_soon(service.keep)

@@ -34,7 +34,7 @@ from portal.catalog.catalog import decided_tools
 from portal.records.audit.audit import Audit
 from portal.runs.service import Runs
 from portal.server.client_resources import ListChanges
-from portal.server.views import Views, manifests_of
+from portal.server.views import Views
 from upstreams.fleet import Fleet, FleetChanges, UpstreamSettings
 from upstreams.secret_sources import fetch_secrets, header_renewals
 from upstreams.upstream import Upstream
@@ -119,12 +119,10 @@ def _file(manifest: Manifest) -> str:
     return manifest.path.name if manifest.path else "portal.yaml"
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Reload:
-    """Changes a running portal. `manifest` is the current one, before `profile` narrows it for callers without one."""
+    """Changes a running portal."""
 
-    manifest: Manifest
-    profile: str | None
     views: Views
     fleet: Fleet
     runs: Runs
@@ -136,9 +134,10 @@ class Reload:
 
         One call at a time. Raises ManifestError: it cannot be used, and nothing has changed.
         """
-        manifest, waiting = without_fixed(self.manifest, wanted)
-        if self.profile is not None and self.profile not in manifest.portal.profiles:
-            message = f"there is no profile {self.profile!r}, which --profile names"
+        manifest, waiting = without_fixed(self.views.manifest, wanted)
+        profile = self.views.profile
+        if profile is not None and profile not in manifest.portal.profiles:
+            message = f"there is no profile {profile!r}, which --profile names"
             raise ManifestError(
                 [Problem(message, hint="Keep it, or restart with another one.")], _file(wanted)
             )
@@ -152,14 +151,12 @@ class Reload:
 
     async def replace(self, manifest: Manifest, bound: Collection[str]) -> FleetChanges:
         """Switch to this manifest, with a view for each profile of `bound`."""
-        manifests = manifests_of(manifest, self.profile, bound)
-        await self.views.open(manifests)
+        prepared = await self.views.prepared(manifest, bound)
         # No await from here on, so that no request sees half of the change (rule 2).
-        self.manifest = manifest
+        self.views.switch(prepared)
         changes = self.fleet.replace(upstream_settings(manifest), manifest.hidden)
-        self.views.switch(manifests)
-        executions = [self.views[each].execution for each in manifests]
-        self.runs.replace(manifests[None], {each.profile: each.go_on for each in executions})
+        served = self.views.served()
+        self.runs.replace(served[None].manifest, {each: served[each].execution.go_on for each in served})
         return changes
 
 

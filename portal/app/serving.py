@@ -207,7 +207,7 @@ async def _reloading(
     """Apply changes of the manifest's files until `until` is cancelled, and warn if scripts could make some."""
     async with anyio.create_task_group() as tasks:
         if portal.manifest.path is not None:
-            keeper = ManifestKeeper(portal.manifest, apply, announce, portal.reload.views.waiting)
+            keeper = ManifestKeeper(portal.manifest, apply, announce, portal.views.waiting)
             await tasks.start(keeper.keep, until)
             tasks.start_soon(warn_of_writable_files, portal.authority, portal.fleet)
         yield

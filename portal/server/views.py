@@ -5,7 +5,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -61,38 +61,67 @@ NewExecution: TypeAlias = Callable[
 ]
 
 
+@dataclass(frozen=True)
+class InEffect:
+    """What one manifest decides, for each profile. A reload makes another one."""
+
+    manifest: Manifest
+    """The manifest before a profile narrows it."""
+    bound: Collection[str | None] = ()
+    """The profiles that callers have."""
+    policies: Mapping[str | None, Policy] = field(default_factory=dict)
+
+
 class Views:
-    """The views by profile; None for callers without one. All ask for the policy that is in effect at the moment.
+    """The views by profile; None for callers without one, who get `profile`. All ask for what is in effect.
 
     A view stays open until `tasks` end. If its profile is removed from the manifest, it grants nothing.
     """
 
     def __init__(
-        self, tasks: TaskGroup, fleet: Fleet, observations: Observations, new_execution: NewExecution
+        self,
+        manifest: Manifest,
+        profile: str | None,
+        tasks: TaskGroup,
+        fleet: Fleet,
+        observations: Observations,
+        new_execution: NewExecution,
     ) -> None:
+        self.profile = profile
         self.waiting: list[str] = []
         """Files with changes that wait for the operator; all searches report them."""
+        self._now = InEffect(manifest)
         self._tasks, self._fleet, self._observations = tasks, fleet, observations
         self._new_execution = new_execution
         self._rates = CallRates()  # shared by all views, so that budgets are too
         self._views: dict[str | None, View] = {}
-        self._policies: Mapping[str | None, Policy] = {}
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest that is in effect, before a profile narrows it."""
+        return self._now.manifest
 
     def __getitem__(self, profile: str | None) -> View:
         return self._views[profile]
 
-    async def open(self, manifests: Mapping[str | None, Manifest]) -> None:
-        """Open the views that are not open yet. No caller has them before `switch`."""
-        for profile in manifests.keys() - self._views.keys():
-            self._policies = {**self._policies, profile: Policy(manifests[profile])}
-            self._views[profile] = await self._tasks.start(self._hold, profile)
+    def served(self) -> Mapping[str | None, View]:
+        """The views of the profiles that callers have now."""
+        return {each: self._views[each] for each in self._now.bound}
 
-    def switch(self, manifests: Mapping[str | None, Manifest]) -> None:
-        """Let the policies of these manifests take effect, in all views at once."""
-        self._policies = {
-            each: Policy(manifests.get(each) or _without_grants(manifests[None], each))
-            for each in self._views
-        }
+    async def prepared(self, manifest: Manifest, bound: Collection[str]) -> InEffect:
+        """What will be in effect after `switch`. Opens the views of new profiles, which no caller has yet."""
+        others = narrowed(manifest, self.profile) if self.profile else manifest
+        own: dict[str | None, Manifest] = {name: narrowed(manifest, name) for name in bound}
+        own[None] = others
+        for profile in own.keys() - self._views.keys():
+            self._views[profile] = await self._tasks.start(self._hold, profile, Policy(own[profile]))
+        gone = {each: _without_grants(others, each) for each in self._views.keys() - own.keys()}
+        policies = {each: Policy(found) for each, found in {**own, **gone}.items()}
+        return InEffect(manifest, own.keys(), policies)
+
+    def switch(self, prepared: InEffect) -> None:
+        """Let it take effect for all callers, and for all running scripts."""
+        self._now = prepared
         self.note_change()
 
     def note_change(self) -> None:
@@ -100,10 +129,9 @@ class Views:
         for view in self._views.values():
             view.catalog.note_change()
 
-    async def _hold(self, profile: str | None, *, task_status: TaskStatus[View]) -> None:
-        authority = Authority(lambda: self._policies[profile], self._rates)
-        manifest = authority.manifest
-        settings, stubs = manifest.portal.server, stub_folder()
+    async def _hold(self, profile: str | None, first: Policy, *, task_status: TaskStatus[View]) -> None:
+        authority = Authority(lambda: self._now.policies.get(profile, first), self._rates)
+        settings, stubs = first.manifest.portal.server, stub_folder()
         async with AsyncExitStack() as stack:
             stack.callback(shutil.rmtree, stubs, ignore_errors=True)
             checker = None
@@ -114,14 +142,6 @@ class Views:
             execution = self._new_execution(authority, catalog, checker, partial(ScriptSearch, search))
             task_status.started(View(authority, catalog, search, execution))
             await catalog.keep(self._fleet)
-
-
-def manifests_of(
-    manifest: Manifest, profile: str | None, bound: Collection[str]
-) -> dict[str | None, Manifest]:
-    """The manifests of all views: one for each profile in `bound`, and one with `profile` for all other callers."""
-    others = narrowed(manifest, profile) if profile else manifest
-    return {None: others, **{name: narrowed(manifest, name) for name in bound}}
 
 
 def _without_grants(manifest: Manifest, profile: str | None) -> Manifest:
