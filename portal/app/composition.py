@@ -21,12 +21,11 @@ from portal.app.running import is_portal_port
 from portal.base.errors import TelemetryError
 from portal.calls.fetch import Fetchers
 from portal.identity.accounts import Accounts, PersonLogins
-from portal.library.observed import Observations, Shapes, open_observations, shape_store
+from portal.library.observed import open_observations
 from portal.middleware import load_middleware
 from portal.records.audit.audit import open_audit
 from portal.records.store import places
 from portal.records.store.records import StoreError
-from portal.records.store.tables import UNSOURCED
 from portal.records.store.writer import RunStore
 from portal.records.telemetry.instruments import NO_TELEMETRY, Telemetry
 from portal.records.telemetry.observers import count_refusal, observe_portal, observe_runs, record_attempt
@@ -35,9 +34,9 @@ from portal.runs.deliveries import note_states
 from portal.runs.execution import AwaitUpstreams, Execution
 from portal.runs.service import Runs
 from portal.runs.sessions import Sessions
-from portal.runs.shapes import SharedShapes
+from portal.runs.shapes import shapes_of
 from portal.runs.webhooks import Webhooks
-from portal.runs.workspaces import SharedWorkspace
+from portal.runs.workspaces import open_workspace
 from portal.server.client_resources import ClientResources, ListChanges
 from portal.server.portal import Portal
 from portal.server.rounds import Rounds
@@ -131,8 +130,8 @@ async def open_portal(
         files = await stack.enter_async_context(
             open_granted_files(manifest.portal.capabilities.files, manifest.folder, where_files)
         )
-        observations = await stack.enter_async_context(_open_observations(manifest, shared))
-        workspace = await _open_workspace(stack, manifest, place, kept)
+        observations = await stack.enter_async_context(open_observations(shapes_of(manifest, shared)))
+        workspace = await open_workspace(stack, manifest, place, kept)
         changes = ListChanges()
         connections = await stack.enter_async_context(anyio.create_task_group())
         stack.callback(connections.cancel_scope.cancel)  # ends them at once, and leaves no child process
@@ -256,33 +255,3 @@ async def _opened_store(stack: AsyncExitStack, manifest: Manifest, place: places
     store = await anyio.to_thread.run_sync(places.open_store, place, manifest, holder)
     stack.push_async_callback(store.close)
     return store
-
-
-async def _open_workspace(
-    stack: AsyncExitStack, manifest: Manifest, place: places.Place, kept: RunStore | None
-) -> SharedWorkspace | None:
-    """The folder that scripts write and share; None if the manifest grants none. Raises StoreError."""
-    grant, store = manifest.portal.capabilities.files, kept
-    if grant is None or grant.mode == "read" or grant.share in ("session", "run"):
-        return None
-    if kept is not None and isinstance(place, Path):
-        store = await anyio.to_thread.run_sync(places.open_workspaces, place)
-        stack.push_async_callback(store.close)
-    workspace = SharedWorkspace(store, folder := manifest.folder / grant.workspace)
-    if kept is not None and await kept.read(lambda tables: tables.get(*UNSOURCED)) is not None:
-        if any(folder.iterdir()):
-            await workspace.add("", None)
-        await kept.write(lambda tables: tables.drop(*UNSOURCED))
-    return workspace
-
-
-@asynccontextmanager
-async def _open_observations(manifest: Manifest, shared: RunStore | None) -> AsyncIterator[Observations]:
-    shapes: Shapes | None = shape_store(manifest)
-    if shapes is None:
-        yield Observations(None)
-        return
-    if shared is not None and manifest.portal.server.observed_folder is None:
-        shapes = SharedShapes(shared)
-    async with open_observations(shapes) as observations:
-        yield observations
