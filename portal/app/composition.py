@@ -28,7 +28,7 @@ from portal.records.store import places
 from portal.records.store.records import StoreError
 from portal.records.store.writer import RunStore
 from portal.records.telemetry.instruments import NO_TELEMETRY, Telemetry
-from portal.records.telemetry.observers import count_refusal, observe_portal, observe_runs, record_attempt
+from portal.records.telemetry.observers import observe_portal, observe_runs, record_attempt
 from portal.runs.components import Components
 from portal.runs.deliveries import note_states
 from portal.runs.execution import AwaitUpstreams, Execution
@@ -124,7 +124,7 @@ async def open_portal(
         kept = await _open_store(stack, manifest, place) if is_kept else None
         if manifest.portal.runs.is_shared:  # it has the portal's logins, and perhaps its audit log
             shared = kept or await _opened_store(stack, manifest, place)
-        audit = await open_audit(manifest, shared, partial(count_refusal, telemetry))
+        audit = await open_audit(manifest, shared, telemetry.refusals)
         stack.callback(audit.close)
         where_files = partial(manifest.where, "capabilities", "files")
         files = await stack.enter_async_context(
@@ -147,9 +147,11 @@ async def open_portal(
             redact=redact,
         )
         accounts = Accounts(manifest, fleet, kept, audit)
-        lazy = _lazy_sandbox(manifest, component, progress)
-        if sandbox is not None:
-            lazy = LazySandbox(lambda: nullcontext(sandbox))
+        queue = QueueLimits(settings.queue, settings.queue_seconds, partial(manifest.where, "server"))
+        opening = partial(
+            open_sandbox, workers=settings.workers, component=component, queue=queue, progress=progress
+        )
+        lazy = LazySandbox(opening if sandbox is None else lambda: nullcontext(sandbox))
         observe_portal(telemetry, fleet, lambda: lazy.current)
         sessions = Sessions(settings, home_of(shared))
         components = Components(places.components_folder(place), stack, progress, shared)
@@ -202,14 +204,6 @@ async def open_portal(
                 reload=reload,
             )
             tasks.cancel_scope.cancel()
-
-
-def _lazy_sandbox(manifest: Manifest, component: Path | None, progress: Callable[[str], None]) -> LazySandbox:
-    settings = manifest.portal.server
-    queue = QueueLimits(settings.queue, settings.queue_seconds, partial(manifest.where, "server"))
-    return LazySandbox(
-        partial(open_sandbox, workers=settings.workers, component=component, queue=queue, progress=progress)
-    )
 
 
 async def _keep_component(lazy: LazySandbox, components: Components, component: Path) -> None:

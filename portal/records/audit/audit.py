@@ -8,11 +8,13 @@ recorded by its code and by the rule as the manifest states it.
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Final
+
+from opentelemetry.metrics import Counter
 
 from manifests.decision import Decision
 from manifests.json_value import Json
@@ -24,6 +26,8 @@ from portal.records.audit.chain import FileSink, Sink, StderrSink
 from portal.records.audit.stored import Batch, Losses, StoreSink
 from portal.records.ledger import Entry, Ledger
 from portal.records.store.writer import RunStore
+from portal.records.telemetry import instruments
+from portal.records.telemetry.instruments import NO_TELEMETRY
 from sandbox_runtime.call_port import CallError
 
 MAX_REFUSALS: Final = 1_000
@@ -36,12 +40,10 @@ MAX_CHARACTERS: Final = 500
 class Audit:
     """The audit log of one portal. Without a sink nothing is written and nothing fails."""
 
-    def __init__(
-        self, sink: Sink | None, on_refusal: Callable[[CallError], None] = lambda error: None
-    ) -> None:
-        """`on_refusal` is called with the error of each call that is not sent, whether or not there is a log."""
-        self.on_refusal = on_refusal
+    def __init__(self, sink: Sink | None, refusals: Counter = NO_TELEMETRY.refusals) -> None:
+        """`refusals` counts the calls that are not sent, whether or not there is a log."""
         self._sink = sink
+        self._refusals = refusals
         self._losses = sink.losses if isinstance(sink, StoreSink) else Losses()
 
     @property
@@ -73,6 +75,10 @@ class Audit:
             return False
         return True
 
+    def count_refusal(self, error: CallError) -> None:
+        rule = {instruments.RULE: error.rule} if isinstance(error, RuleError) else {}
+        self._refusals.add(1, {instruments.ERROR: error.code, **rule})
+
     def reloaded(self, manifest: Manifest) -> None:
         """Record that another manifest took effect."""
         self.note("manifest_reloaded", manifest=_file_digest(manifest))
@@ -84,9 +90,7 @@ class Audit:
 
 
 async def open_audit(
-    manifest: Manifest,
-    store: RunStore | None = None,
-    on_refusal: Callable[[CallError], None] = lambda error: None,
+    manifest: Manifest, store: RunStore | None = None, refusals: Counter = NO_TELEMETRY.refusals
 ) -> Audit:
     """Open the log that the manifest configures: in the store, in a file, or on stderr.
 
@@ -94,8 +98,8 @@ async def open_audit(
     """
     settings = manifest.portal.audit
     if settings is None:
-        return Audit(None, on_refusal)
-    audit = Audit(_sink(settings, manifest, store), on_refusal)
+        return Audit(None, refusals)
+    audit = Audit(_sink(settings, manifest, store), refusals)
     is_written = audit.note(
         "portal_started", version=version("mcp-code-portal"), manifest=_file_digest(manifest)
     )
@@ -155,7 +159,7 @@ class RunAudit:
     def refused(self, seq: int, function: str | None, error: CallError) -> None:
         """Record a call that is not sent. `function` is None if it does not exist: the script made up its name."""
         self._refused += 1
-        self.audit.on_refusal(error)
+        self.audit.count_refusal(error)
         if self._refused <= MAX_REFUSALS:
             self._refusal(seq, function, error)
 
@@ -172,7 +176,7 @@ class RunAudit:
         """
         function = entry.request or entry.function
         if entry.state == "refused" and entry.error is not None:
-            self.audit.on_refusal(entry.error)
+            self.audit.count_refusal(entry.error)
             self._refusal(entry.seq, function, entry.error)
             return
         ms = None if entry.ended is None else round((entry.ended - entry.began) * 1000, 1)

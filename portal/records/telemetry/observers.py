@@ -14,14 +14,12 @@ from opentelemetry.metrics import CallbackOptions, Observation
 from starlette.requests import Request
 
 from manifests.portal_manifest import StdioUpstream
-from portal.base.errors import RuleError
 from portal.base.requests import DOCS_SEARCH, EXECUTE_CODE
 from portal.records.store.records import OPEN, StoreError
 from portal.records.store.run_tables import RunTables
 from portal.records.store.writer import RunStore
 from portal.records.telemetry import instruments
 from portal.records.telemetry.instruments import Attributes, Telemetry, client_context
-from sandbox_runtime.call_port import CallError
 from sandbox_runtime.sandbox import Sandbox
 from upstreams.errors import UpstreamError
 from upstreams.fleet import Fleet
@@ -112,12 +110,6 @@ async def record_attempt(
         if isinstance(result, ToolResult) and result.is_error:
             found[instruments.ERROR] = "tool_error"
         return result
-
-
-def count_refusal(telemetry: Telemetry, error: CallError) -> None:
-    """Count a call that was not sent."""
-    rule = {instruments.RULE: error.rule} if isinstance(error, RuleError) else {}
-    telemetry.refusals.add(1, {instruments.ERROR: error.code, **rule})
 
 
 def observe_portal(telemetry: Telemetry, fleet: Fleet, sandbox: Callable[[], Sandbox | None]) -> None:
