@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -29,6 +30,7 @@ from portal.calls.fetch import FROM_SCRIPT
 from portal.identity.sign_in import SignInError
 from portal.server.server import build_server
 from tests.portal.app.test_signed_in_streams import HELLO
+from tests.portal.issuer import AUDIENCE, CLIENT, Issuer
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, tool
 from tests.upstreams.peers import http_peer
 
@@ -324,3 +326,21 @@ async def test_no_part_of_an_answer_waits_for_another(host: str) -> None:
         _, writer = await asyncio.open_connection(*listener.getsockname()[:2])
         assert await accepted.get() != 0
         writer.close()
+
+
+async def test_verified_tokens_stay_known_after_a_reload_unless_tenants_or_claims_change(
+    issuer: Issuer,
+) -> None:
+    auth = {"issuer": issuer.url, "audience": AUDIENCE, "introspection": CLIENT}
+    issuer.active["opaque"] = {"sub": "ann", "aud": AUDIENCE, "org": "a", "exp": time.time() + 3_000}
+    plain, tenants = ({"server": {"auth": auth}, **more} for more in ({}, {"tenants": {"claim": "org"}}))
+    access = None
+    for sections, claims, asked in (
+        (plain, (), 1),
+        (plain, (), 1),
+        (plain, ("org",), 2),
+        (tenants, ("org",), 3),
+    ):
+        access = HttpAccess("127.0.0.1", PortalManifest.model_validate(sections), claims, access)
+        assert await access.caller(Headers({"authorization": "Bearer opaque"})) is not None
+        assert issuer.asked.count("/introspect") == asked
