@@ -40,7 +40,7 @@ from portal.runs.workspaces import open_workspace
 from portal.server.client_resources import ClientResources, ListChanges
 from portal.server.portal import Portal
 from portal.server.rounds import Rounds
-from portal.server.views import Views
+from portal.server.views import InEffect, Views
 from sandbox_runtime.aot import guest_component
 from sandbox_runtime.build_guest import check_baked
 from sandbox_runtime.fair_queue import QueueLimits
@@ -176,7 +176,7 @@ async def open_portal(
                 workspace=workspace,
                 telemetry=telemetry,
             )
-            views = Views(manifest, profile, tasks, fleet, observations, execution)
+            views = Views(InEffect(manifest), profile, tasks, fleet, observations, execution)
             reload = Reload(views, fleet, service, audit, changes)
             await reload.replace(manifest, bound)
             if kept is not None:

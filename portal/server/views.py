@@ -72,29 +72,24 @@ class InEffect:
     policies: Mapping[str | None, Policy] = field(default_factory=dict)
 
 
+@dataclass(eq=False)
 class Views:
     """The views by profile; None for callers without one, who get `profile`. All ask for what is in effect.
 
     A view stays open until `tasks` end. If its profile is removed from the manifest, it grants nothing.
     """
 
-    def __init__(
-        self,
-        manifest: Manifest,
-        profile: str | None,
-        tasks: TaskGroup,
-        fleet: Fleet,
-        observations: Observations,
-        new_execution: NewExecution,
-    ) -> None:
-        self.profile = profile
-        self.waiting: list[str] = []
-        """Files with changes that wait for the operator; all searches report them."""
-        self._now = InEffect(manifest)
-        self._tasks, self._fleet, self._observations = tasks, fleet, observations
-        self._new_execution = new_execution
-        self._rates = CallRates()  # shared by all views, so that budgets are too
-        self._views: dict[str | None, View] = {}
+    _now: InEffect
+    profile: str | None
+    tasks: TaskGroup
+    fleet: Fleet
+    observations: Observations
+    new_execution: NewExecution
+    waiting: list[str] = field(default_factory=list)
+    """Files with changes that wait for the operator; all searches report them."""
+    rates: CallRates = field(default_factory=CallRates)
+    """Shared by all views, so that budgets are too."""
+    _views: dict[str | None, View] = field(default_factory=dict)
 
     @property
     def manifest(self) -> Manifest:
@@ -110,11 +105,10 @@ class Views:
 
     async def prepared(self, manifest: Manifest, bound: Collection[str]) -> InEffect:
         """What will be in effect after `switch`. Opens the views of new profiles, which no caller has yet."""
-        others = narrowed(manifest, self.profile) if self.profile else manifest
         own: dict[str | None, Manifest] = {name: narrowed(manifest, name) for name in bound}
-        own[None] = others
+        own[None] = others = narrowed(manifest, self.profile) if self.profile else manifest
         for profile in own.keys() - self._views.keys():
-            self._views[profile] = await self._tasks.start(self._hold, profile, Policy(own[profile]))
+            self._views[profile] = await self.tasks.start(self._hold, profile, Policy(own[profile]))
         gone = {each: _without_grants(others, each) for each in self._views.keys() - own.keys()}
         policies = {each: Policy(found) for each, found in {**own, **gone}.items()}
         return InEffect(manifest, own.keys(), policies)
@@ -130,18 +124,18 @@ class Views:
             view.catalog.note_change()
 
     async def _hold(self, profile: str | None, first: Policy, *, task_status: TaskStatus[View]) -> None:
-        authority = Authority(lambda: self._now.policies.get(profile, first), self._rates)
+        authority = Authority(lambda: self._now.policies.get(profile, first), self.rates)
         settings, stubs = first.manifest.portal.server, stub_folder()
         async with AsyncExitStack() as stack:
             stack.callback(shutil.rmtree, stubs, ignore_errors=True)
             checker = None
             if settings.check != "off":
                 checker = await stack.enter_async_context(open_checker(stubs, repairs=settings.repairs))
-            catalog = Catalog(authority, stubs, checker, self._observations)
-            search = DocsSearch(authority, catalog, self._fleet, self.waiting)
-            execution = self._new_execution(authority, catalog, checker, partial(ScriptSearch, search))
+            catalog = Catalog(authority, stubs, checker, self.observations)
+            search = DocsSearch(authority, catalog, self.fleet, self.waiting)
+            execution = self.new_execution(authority, catalog, checker, partial(ScriptSearch, search))
             task_status.started(View(authority, catalog, search, execution))
-            await catalog.keep(self._fleet)
+            await catalog.keep(self.fleet)
 
 
 def _without_grants(manifest: Manifest, profile: str | None) -> Manifest:
