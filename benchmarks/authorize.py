@@ -105,7 +105,7 @@ async def compared(sdk: Client, capabilities: str, rounds: int) -> tuple[dict[st
         manifest = manifest_of(Path(folder), capabilities)
         async with open_portal(manifest, lambda line: None, runs_scripts=False) as portal:
             await portal.fleet.settled(60, {"up"})
-            audit = await open_audit(manifest)
+            audit = open_audit(manifest)
             broker = await broker_of(portal, audit.run("run_bench", LOCAL, None))
 
             async def bare(number: int) -> None:
