@@ -214,7 +214,8 @@ async def functions_of_both(manifest: Path) -> dict[str, int]:
     loaded = load_manifest(manifest, {})
     async with open_portal(loaded, lambda line: None) as portal:
         await portal.sandbox()
-        app = build_http_app(portal, build_server(portal), HttpAccess("127.0.0.1", loaded.portal))
+        access = HttpAccess("127.0.0.1", loaded.portal)
+        app = build_http_app(portal, build_server(portal), lambda: access)
         return {"echo": await functions("echo", echo_app()), "portal": await functions("portal", app)}
 
 

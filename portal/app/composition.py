@@ -21,12 +21,11 @@ from portal.app.running import is_portal_port
 from portal.base.errors import TelemetryError
 from portal.calls.fetch import Fetchers
 from portal.identity.accounts import Accounts, PersonLogins
-from portal.library.observed import Observations, Shapes, open_observations, shape_store
+from portal.library.observed import open_observations
 from portal.middleware import load_middleware
 from portal.records.audit.audit import open_audit
 from portal.records.store import places
 from portal.records.store.records import StoreError
-from portal.records.store.tables import UNSOURCED
 from portal.records.store.writer import RunStore
 from portal.records.telemetry.instruments import NO_TELEMETRY, Telemetry
 from portal.records.telemetry.observers import observe_portal, observe_runs, record_attempt
@@ -37,13 +36,13 @@ from portal.runs.execution import AwaitUpstreams, Execution
 from portal.runs.leases import Address
 from portal.runs.service import Runs
 from portal.runs.sessions import Sessions
-from portal.runs.shapes import SharedShapes
+from portal.runs.shapes import shapes_of
 from portal.runs.webhooks import Webhooks
-from portal.runs.workspaces import SharedWorkspace
+from portal.runs.workspaces import open_workspace
 from portal.server.client_resources import ClientResources, ListChanges
 from portal.server.portal import Portal
 from portal.server.rounds import Rounds
-from portal.server.views import Views
+from portal.server.views import InEffect, Views
 from sandbox_runtime.aot import guest_component
 from sandbox_runtime.build_guest import check_baked
 from sandbox_runtime.fair_queue import QueueLimits
@@ -128,14 +127,14 @@ async def open_portal(
         kept = await _open_store(stack, manifest, place) if is_kept else None
         if manifest.portal.runs.is_shared:  # it has the portal's logins, and perhaps its audit log
             shared = kept or await _opened_store(stack, manifest, place)
-        audit = await open_audit(manifest, shared)
+        audit = await open_audit(manifest, shared, telemetry.refusals)
         stack.callback(audit.close)
         where_files = partial(manifest.where, "capabilities", "files")
         files = await stack.enter_async_context(
             open_granted_files(manifest.portal.capabilities.files, manifest.folder, where_files)
         )
-        observations = await stack.enter_async_context(_open_observations(manifest, shared))
-        workspace = await _open_workspace(stack, manifest, place, kept)
+        observations = await stack.enter_async_context(open_observations(shapes_of(manifest, shared)))
+        workspace = await open_workspace(stack, manifest, place, kept)
         changes = ListChanges()
         connections = await stack.enter_async_context(anyio.create_task_group())
         stack.callback(connections.cancel_scope.cancel)  # ends them at once, and leaves no child process
@@ -151,10 +150,12 @@ async def open_portal(
             redact=redact,
         )
         accounts = Accounts(manifest, fleet, kept, audit)
-        lazy = _lazy_sandbox(manifest, component, progress)
-        if sandbox is not None:
-            lazy = LazySandbox(lambda: nullcontext(sandbox))
-        observe_portal(telemetry, audit, fleet, lambda: lazy.current)
+        queue = QueueLimits(settings.queue, settings.queue_seconds, partial(manifest.where, "server"))
+        opening = partial(
+            open_sandbox, workers=settings.workers, component=component, queue=queue, progress=progress
+        )
+        lazy = LazySandbox(opening if sandbox is None else lambda: nullcontext(sandbox))
+        observe_portal(telemetry, fleet, lambda: lazy.current)
         sessions = Sessions(settings, home_of(shared))
         components = Components(places.components_folder(place), stack, progress, shared)
         async with anyio.create_task_group() as tasks:
@@ -178,15 +179,17 @@ async def open_portal(
                 workspace=workspace,
                 telemetry=telemetry,
             )
-            views = Views(tasks, fleet, observations, execution)
-            reload = Reload(manifest, profile, views, fleet, service, audit, changes)
+            views = Views(InEffect(manifest), profile, tasks, fleet, observations, execution)
+            reload = Reload(views, fleet, service, audit, changes)
             await reload.replace(manifest, bound)
             if kept is not None:
                 dispatcher = Dispatcher(
                     service,
                     kept,
                     tasks,
-                    lambda: reload.resumes,
+                    lambda: {
+                        each.execution.profile: each.execution.go_on for each in views.served().values()
+                    },
                     takes_all=runs == "all",
                     workers=settings.workers,
                 )
@@ -197,32 +200,24 @@ async def open_portal(
                 tasks.start_soon(_keep_component, lazy, components, component or guest_component())
             if settings.offers:
                 tasks.start_soon(changes.keep)
-            own = views.by_profile[None]
+            own = views[None]
             yield OpenPortal(
                 own.authority,
                 own.catalog,
                 own.docs_search,
                 own.execution,
-                views=views.by_profile,
+                views=views,
                 fleet=fleet,
                 sandbox=lazy.sandbox,
                 baked=baked,
                 rounds=Rounds(tasks, home=home_of(shared)),
                 runs=service,
                 accounts=accounts,
-                resources=ClientResources(views.by_profile, audit, changes, accounts),
+                resources=ClientResources(views, audit, changes, accounts),
                 telemetry=telemetry,
                 reload=reload,
             )
             tasks.cancel_scope.cancel()
-
-
-def _lazy_sandbox(manifest: Manifest, component: Path | None, progress: Callable[[str], None]) -> LazySandbox:
-    settings = manifest.portal.server
-    queue = QueueLimits(settings.queue, settings.queue_seconds, partial(manifest.where, "server"))
-    return LazySandbox(
-        partial(open_sandbox, workers=settings.workers, component=component, queue=queue, progress=progress)
-    )
 
 
 async def _keep_component(lazy: LazySandbox, components: Components, component: Path) -> None:
@@ -268,33 +263,3 @@ async def _opened_store(stack: AsyncExitStack, manifest: Manifest, place: places
     store = await anyio.to_thread.run_sync(places.open_store, place, manifest, holder, on_note)
     stack.push_async_callback(store.close)
     return store
-
-
-async def _open_workspace(
-    stack: AsyncExitStack, manifest: Manifest, place: places.Place, kept: RunStore | None
-) -> SharedWorkspace | None:
-    """The folder that scripts write and share; None if the manifest grants none. Raises StoreError."""
-    grant, store = manifest.portal.capabilities.files, kept
-    if grant is None or grant.mode == "read" or grant.share in ("session", "run"):
-        return None
-    if kept is not None and isinstance(place, Path):
-        store = await anyio.to_thread.run_sync(places.open_workspaces, place)
-        stack.push_async_callback(store.close)
-    workspace = SharedWorkspace(store, folder := manifest.folder / grant.workspace)
-    if kept is not None and await kept.read(lambda tables: tables.get(*UNSOURCED)) is not None:
-        if any(folder.iterdir()):
-            await workspace.add("", None)
-        await kept.write(lambda tables: tables.drop(*UNSOURCED))
-    return workspace
-
-
-@asynccontextmanager
-async def _open_observations(manifest: Manifest, shared: RunStore | None) -> AsyncIterator[Observations]:
-    shapes: Shapes | None = shape_store(manifest)
-    if shapes is None:
-        yield Observations(None)
-        return
-    if shared is not None and manifest.portal.server.observed_folder is None:
-        shapes = SharedShapes(shared)
-    async with open_observations(shapes) as observations:
-        yield observations

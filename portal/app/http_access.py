@@ -22,7 +22,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from manifests.portal_manifest import AuthSettings, PortalManifest, Tenants
+from manifests.portal_manifest import AuthSettings, PortalManifest
 from portal.base.caller import BEARER, Bearer
 from portal.base.errors import ASK_OPERATOR, OpenBindError
 from portal.calls.fetch import FROM_SCRIPT
@@ -56,27 +56,31 @@ METRICS_PATH: Final = "/metrics"
 
 
 class HttpAccess:
-    """Decides who may call a portal that listens on `host`. Hosts and origins match with and without a port.
+    """Decides by one manifest who may call a portal that listens on `host`. Hosts and origins match with and without a
+    port. After a reload, `former` passes on the verified tokens, unless tenants or claims change.
 
     Raises OpenBindError: other machines can reach `host`, and callers need no token.
     """
 
-    def __init__(self, host: str, portal: PortalManifest, claims: Collection[str] = ()) -> None:
-        if not portal.server.knows_callers and not is_loopback(host):
-            raise OpenBindError(host)
-        self._host, self._auth = host, portal.server.auth
-        self._people: tuple[Tenants | None, set[str]] | None = None
-        self.needs_token = portal.server.knows_callers
-        self.replace(portal, claims)
-
-    def replace(self, portal: PortalManifest, claims: Collection[str]) -> None:
-        """Switch to the rules of a reloaded manifest. Verified tokens stay cached unless tenants or claims change."""
-        former, self._people = self._people, (portal.tenants, {*claims})
-        if former != self._people:
-            self._sign_in = SignIn(self._auth, portal.tenants, claims) if self._auth else None
+    def __init__(
+        self,
+        host: str,
+        portal: PortalManifest,
+        claims: Collection[str] = (),
+        former: "HttpAccess | None" = None,
+    ) -> None:
         settings, telemetry = portal.server, portal.telemetry
+        self.needs_token = settings.knows_callers
+        if not self.needs_token and not is_loopback(host):
+            raise OpenBindError(host)
+        self._auth, self._people = settings.auth, (portal.tenants, {*claims})
+        self._sign_in: SignIn | None = None
+        if former is not None and former._people == self._people:
+            self._sign_in = former._sign_in
+        elif self._auth is not None:
+            self._sign_in = SignIn(self._auth, portal.tenants, claims)
         self._metrics_token = (telemetry and telemetry.metrics_token) or settings.token
-        bracketed = f"[{self._host}]" if ":" in self._host else self._host
+        bracketed = f"[{host}]" if ":" in host else host
         own = [AnyHttpUrl(settings.auth.resource).host or ""] if settings.auth else []
         self._hosts = {each.lower() for each in (*LOOPBACK_NAMES, bracketed, *own, *settings.allowed_hosts)}
         local = (f"http://{name}" for name in LOOPBACK_NAMES)
@@ -175,10 +179,10 @@ def sign_in_routes(auth: AuthSettings | None) -> list[Route]:
 
 @dataclass(frozen=True)
 class HttpAccessMiddleware:
-    """ASGI middleware that applies HttpAccess to each request."""
+    """ASGI middleware that applies the HttpAccess of the moment to each request."""
 
     app: ASGIApp
-    access: HttpAccess
+    access: Callable[[], HttpAccess]
     approvers: Callable[[], Approvers] = Approvers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -205,21 +209,21 @@ class HttpAccessMiddleware:
 
     async def _admitted(self, scope: Scope) -> Scope | Response:
         """The scope of a request, with its bearer; or the response that refuses it."""
-        headers, path = Headers(scope=scope), scope["path"]
+        headers, path, access = Headers(scope=scope), scope["path"], self.access()
         if FROM_SCRIPT in headers and path not in OPEN_PATHS:
             return PlainTextResponse("Scripts must not reach a portal.\n", 403)
         if path == METRICS_PATH:
             return scope
-        if (refusal := self.access.refusal(headers)) is not None:
+        if (refusal := access.refusal(headers)) is not None:
             return refusal
         if path in OPEN_PATHS or path.startswith(OPEN_BEGINNINGS):
             return scope
         try:
-            bearer = await self.access.caller(headers)
+            bearer = await access.caller(headers)
         except SignInError as error:
-            return self.access.challenge(error)
+            return access.challenge(error)
         if bearer is None:
-            return {**scope, BEARER: None} if self.access.needs_token else scope
+            return {**scope, BEARER: None} if access.needs_token else scope
         # The SDK ties MCP sessions of older clients to "user". It does not need the token itself. Any token of the same
         # user may answer in a session, so a token that may decide gets its own sessions.
         scope = {**scope, BEARER: bearer}
@@ -231,7 +235,7 @@ class HttpAccessMiddleware:
 class BrowserAccessMiddleware(CORSMiddleware):
     """CORS for `/mcp`, outside HttpAccessMiddleware: a preflight has no token, and pages have to read refusals."""
 
-    def __init__(self, app: ASGIApp, access: HttpAccess) -> None:
+    def __init__(self, app: ASGIApp, access: Callable[[], HttpAccess]) -> None:
         told = ("Mcp-Session-Id", "WWW-Authenticate", "Retry-After")
         super().__init__(
             app, (), ("GET", "POST", "DELETE"), ("*",), allow_private_network=True, expose_headers=told
@@ -243,10 +247,10 @@ class BrowserAccessMiddleware(CORSMiddleware):
         await (super().__call__ if is_browsers else self.app)(scope, receive, send)
 
     def is_allowed_origin(self, origin: str) -> bool:
-        return self._access.allows_page(origin)
+        return self._access().allows_page(origin)
 
     def preflight_response(self, request_headers: Headers) -> Response:
-        return self._access.refusal(request_headers) or super().preflight_response(request_headers)
+        return self._access().refusal(request_headers) or super().preflight_response(request_headers)
 
 
 def _token(headers: Headers) -> str:

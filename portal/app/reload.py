@@ -9,7 +9,7 @@ import os
 import signal
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
@@ -29,13 +29,12 @@ from manifests.portal_manifest import ServerSettings, StdioUpstream
 from manifests.references import env_path
 from portal.app.accepted import Acceptance, keep_accepted, reload_hint
 from portal.base.errors import PortalError
-from portal.catalog.authority import Authority
+from portal.catalog.authority import Authority, Policy
 from portal.catalog.catalog import decided_tools
 from portal.records.audit.audit import Audit
-from portal.runs.dispatcher import GoOn
 from portal.runs.service import Runs
 from portal.server.client_resources import ListChanges
-from portal.server.views import Views, manifests_of
+from portal.server.views import Views
 from upstreams.fleet import Fleet, FleetChanges, UpstreamSettings
 from upstreams.secret_sources import fetch_secrets, header_renewals
 from upstreams.upstream import Upstream
@@ -120,28 +119,25 @@ def _file(manifest: Manifest) -> str:
     return manifest.path.name if manifest.path else "portal.yaml"
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Reload:
-    """Changes a running portal. `manifest` is the current one, before `profile` narrows it for callers without one."""
+    """Changes a running portal."""
 
-    manifest: Manifest
-    profile: str | None
     views: Views
     fleet: Fleet
     runs: Runs
     audit: Audit
     list_changes: ListChanges
-    resumes: Mapping[str | None, GoOn] = field(default_factory=dict)
-    """What resumes the runs of each profile of the manifest."""
 
     async def apply(self, wanted: Manifest, bound: Bound = lambda manifest: ()) -> Manifest:
         """Apply a manifest, except for what only a restart can change. Returns what took effect.
 
         One call at a time. Raises ManifestError: it cannot be used, and nothing has changed.
         """
-        manifest, waiting = without_fixed(self.manifest, wanted)
-        if self.profile is not None and self.profile not in manifest.portal.profiles:
-            message = f"there is no profile {self.profile!r}, which --profile names"
+        manifest, waiting = without_fixed(self.views.manifest, wanted)
+        profile = self.views.profile
+        if profile is not None and profile not in manifest.portal.profiles:
+            message = f"there is no profile {profile!r}, which --profile names"
             raise ManifestError(
                 [Problem(message, hint="Keep it, or restart with another one.")], _file(wanted)
             )
@@ -155,32 +151,28 @@ class Reload:
 
     async def replace(self, manifest: Manifest, bound: Collection[str]) -> FleetChanges:
         """Switch to this manifest, with a view for each profile of `bound`."""
-        manifests = manifests_of(manifest, self.profile, bound)
-        await self.views.open(manifests)
+        prepared = await self.views.prepared(manifest, bound)
         # No await from here on, so that no request sees half of the change (rule 2).
-        self.manifest = manifest
+        self.views.switch(prepared)
         changes = self.fleet.replace(upstream_settings(manifest), manifest.hidden)
-        self.views.replace(manifests)
-        executions = [self.views.by_profile[each].execution for each in manifests]
-        self.resumes = {each.profile: each.go_on for each in executions}
-        self.runs.replace(manifests[None])
+        self.runs.replace(self.views[None].manifest)
         return changes
 
 
 async def warn_of_writable_files(authority: Authority, fleet: Fleet) -> None:
     """Log the upstreams through which a script could write the portal's own files, once all have listed their tools."""
     await fleet.settled(inf)
-    for text, is_named in await file_warnings(authority, fleet):
+    for text, is_named in await file_warnings(authority.policy, fleet):
         (log.warning if is_named else log.info)("files_exposed", problem=text)
 
 
-async def file_warnings(authority: Authority, upstreams: Iterable[Upstream]) -> list[tuple[str, bool]]:
+async def file_warnings(policy: Policy, upstreams: Iterable[Upstream]) -> list[tuple[str, bool]]:
     """The warnings of `writable_files` about these upstreams, by the tools that they list now."""
     writers = {}
     for each in upstreams:
-        granted = (tool for tool, decision in decided_tools(authority, each) if decision.granted)
+        granted = (tool for tool, decision in decided_tools(policy, each) if decision.granted)
         writers[each.name] = [tool for tool in granted if not tool.hints.readonly]
-    return await anyio.to_thread.run_sync(lambda: [*writable_files(authority.manifest, writers, os.environ)])
+    return await anyio.to_thread.run_sync(lambda: [*writable_files(policy.manifest, writers, os.environ)])
 
 
 class ManifestKeeper:

@@ -49,8 +49,12 @@ MAX_REQUEST_BYTES = 4 << 20
 """Limit of a request body; a longer one gets 413. A script has at most 1 MiB."""
 
 
-def build_http_app(portal: Portal, server: Server[Any], access: http_access.HttpAccess) -> Starlette:
-    """The ASGI application. The SDK's Host check is off because HttpAccessMiddleware covers every route.
+def build_http_app(
+    portal: Portal, server: Server[Any], access: Callable[[], http_access.HttpAccess]
+) -> Starlette:
+    """The ASGI application. `access` gives the rules that are in effect at a request.
+
+    The SDK's Host check is off because HttpAccessMiddleware covers every route.
 
     Source: MCP 2026-07-28, basic/transports#streamable-http.
     """
@@ -62,7 +66,7 @@ def build_http_app(portal: Portal, server: Server[Any], access: http_access.Http
 
     async def readyz(request: Request) -> Response:
         try:
-            await access.caller(request.headers)
+            await access().caller(request.headers)
             shows_names = True
         except SignInError:
             shows_names = False
@@ -70,10 +74,10 @@ def build_http_app(portal: Portal, server: Server[Any], access: http_access.Http
         return Response(f"{body}\n", media_type="application/json")
 
     async def whose(token: str) -> Bearer | None:
-        return await access.caller(Headers({"authorization": f"Bearer {token}"}))
+        return await access().caller(Headers({"authorization": f"Bearer {token}"}))
 
     async def metrics(request: Request) -> Response:
-        refused = access.metrics_refusal(request.headers)
+        refused = access().metrics_refusal(request.headers)
         if refused is not None:
             return refused
         assert portal.telemetry.page is not None
@@ -203,7 +207,7 @@ async def _reloading(
     """Apply changes of the manifest's files until `until` is cancelled, and warn if scripts could make some."""
     async with anyio.create_task_group() as tasks:
         if portal.manifest.path is not None:
-            keeper = ManifestKeeper(portal.manifest, apply, announce, portal.reload.views.waiting)
+            keeper = ManifestKeeper(portal.manifest, apply, announce, portal.views.waiting)
             await tasks.start(keeper.keep, until)
             tasks.start_soon(warn_of_writable_files, portal.authority, portal.fleet)
         yield
@@ -234,10 +238,11 @@ async def serve_http(
             ) as portal:
 
                 async def apply(wanted: Manifest) -> None:
+                    nonlocal access
                     applied = await portal.reload.apply(wanted, _bound_profiles)
-                    access.replace(applied.portal, applied.caller_claims)
+                    access = http_access.HttpAccess(host, applied.portal, applied.caller_claims, access)
 
-                server = http_server(build_http_app(portal, build_server(portal), access), settings)
+                server = http_server(build_http_app(portal, build_server(portal), lambda: access), settings)
                 tasks.start_soon(server.end_when_cancelled)
                 async with _reloading(portal, apply, announce, server.serving):
                     progress(f"listening on {address.url()}/mcp")

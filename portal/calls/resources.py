@@ -192,7 +192,7 @@ class Resources:
         return permit.error if isinstance(permit, ApprovalNeeded) else permit
 
     def _request(self, key: str, method: Method, arguments: dict[str, Json], entry: Entry) -> CallRequest:
-        tool = self.authorization.authority.about(key, method, method, HINTS)
+        tool = self.authorization.authority.policy.about(key, method, method, HINTS)
         name = f"{namespace_of(key)}.{method}"
         return CallRequest(name, key, tool, lambda: arguments, entry.seq, is_readonly=True)
 

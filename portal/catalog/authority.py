@@ -108,19 +108,10 @@ MAX_REMEMBERED: Final = 50_000
 """Cached decisions about tools."""
 
 
-class Authority:
-    """Decides about tools, for all code that shows, checks or calls them. Caches its decisions.
+class Policy:
+    """Decides about tools by one manifest, for all code that shows, checks or calls them. Caches its decisions."""
 
-    It holds the manifest that is in effect. A reload may replace it at any time, also for running scripts: what is
-    revoked is refused at the next call. Only their files, hosts and environment stay. Work in a thread uses a copy.
-    """
-
-    def __init__(self, manifest: Manifest, rates: CallRates) -> None:
-        self.rates = rates
-        self.replace(manifest)
-
-    def replace(self, manifest: Manifest) -> None:
-        """Switch to the rules of a reloaded manifest."""
+    def __init__(self, manifest: Manifest) -> None:
         self.manifest, self.since = manifest, time.monotonic()
         self.pins = Pins(manifest.lock)
         # Names compare equal whatever their former name, but rules match that, too. So it is a part of the key.
@@ -148,6 +139,32 @@ class Authority:
         if known is None or known[0] is not tools:
             known = self._hints[upstream] = tools, {each.name: Hints.of(each.annotations) for each in tools}
         return known[1].get(tool)
+
+
+@dataclass(frozen=True, eq=False)
+class Authority:
+    """Knows the policy that is in effect now for the callers of one profile.
+
+    A reload may replace it at any time, also for running scripts: what is revoked is refused at the next call. Only
+    their files, hosts and environment stay. Work in a thread takes `policy` once.
+    """
+
+    now: Callable[[], Policy]
+    rates: CallRates = field(default_factory=CallRates)
+
+    @classmethod
+    def fixed(cls, manifest: Manifest) -> "Authority":
+        """The authority of a manifest that nothing reloads."""
+        policy = Policy(manifest)
+        return cls(lambda: policy)
+
+    @property
+    def policy(self) -> Policy:
+        return self.now()
+
+    @property
+    def manifest(self) -> Manifest:
+        return self.now().manifest
 
 
 class WithheldError(UpstreamWithheldError):
@@ -233,9 +250,10 @@ class Authorization:
         seq: int = 0,
     ) -> CallRequest:
         """The request for a call of a function, with the decision by its upstream's current listing."""
-        hints = self.authority.hints_now(function.upstream, listed, function.tool)
+        policy = self.authority.policy
+        hints = policy.hints_now(function.upstream, listed, function.tool)
         hints = hints or Hints.of(function.recorded.annotations)
-        tool = self.authority.about_listed(function.upstream, listed, function.tool, function.name, hints)
+        tool = policy.about_listed(function.upstream, listed, function.tool, function.name, hints)
         name, upstream = function.qualified, function.upstream
         return CallRequest(name, upstream, tool, arguments, seq, hints.readonly)
 

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,7 @@ from manifests.grants import Hints
 from manifests.manifest import Manifest
 from manifests.names import function_names, namespace_of
 from portal.base.errors import ASK_OPERATOR
-from portal.catalog.authority import Authority, effective_capabilities
+from portal.catalog.authority import Authority, Policy, effective_capabilities
 from portal.catalog.check.checker import Checker
 from portal.catalog.methods import LISTED
 from portal.catalog.snapshot import Snapshot
@@ -37,10 +36,10 @@ def listed_tools(upstream: ListedUpstream) -> list[ListedTool]:
     return found
 
 
-def decided_tools(authority: Authority, upstream: ListedUpstream) -> Iterator[tuple[ListedTool, Decision]]:
+def decided_tools(policy: Policy, upstream: ListedUpstream) -> Iterator[tuple[ListedTool, Decision]]:
     """The tools that the upstream lists now, each with the decision about it."""
     for each in listed_tools(upstream)[len(LISTED) :]:
-        about = authority.about_listed(upstream.name, upstream.tools, each.tool, each.function, each.hints)
+        about = policy.about_listed(upstream.name, upstream.tools, each.tool, each.function, each.hints)
         yield each, about
 
 
@@ -58,18 +57,16 @@ class CatalogEntry:
     source: LibrarySource | None
     denied: Mapping[str, Decision]
 
-    def is_of(self, authority: Authority, upstream: ListedUpstream, observed: Mapping[str, Observed]) -> bool:
+    def is_of(self, policy: Policy, upstream: ListedUpstream, observed: Mapping[str, Observed]) -> bool:
         """Whether the entry is up to date: manifest, listing and observed results have not changed."""
-        is_same = self.manifest is authority.manifest and self.tools is upstream.tools
-        is_same = is_same and self.summary == authority.pins.summary(upstream)
+        is_same = self.manifest is policy.manifest and self.tools is upstream.tools
+        is_same = is_same and self.summary == policy.pins.summary(upstream)
         return is_same and self.observed == observed
 
 
-def make_entry(
-    authority: Authority, upstream: ListedUpstream, observed: Mapping[str, Observed]
-) -> CatalogEntry:
-    manifest, namespace = authority.manifest, namespace_of(upstream.name)
-    tools, summary = upstream.tools, authority.pins.summary(upstream)
+def make_entry(policy: Policy, upstream: ListedUpstream, observed: Mapping[str, Observed]) -> CatalogEntry:
+    manifest, namespace = policy.manifest, namespace_of(upstream.name)
+    tools, summary = upstream.tools, policy.pins.summary(upstream)
     # Name all tools, so that no name depends on what is granted.
     names = function_names([tool.name for tool in tools])
     shown: list[RecordedTool] = []
@@ -78,7 +75,7 @@ def make_entry(
     asking: set[str] = set()
     for tool in tools:
         name = names[tool.name]
-        decision = authority.about_listed(upstream.name, tools, tool.name, name, Hints.of(tool.annotations))
+        decision = policy.about_listed(upstream.name, tools, tool.name, name, Hints.of(tool.annotations))
         if decision.granted or decision.is_shown:
             shown.append(tool)
         if decision.asks:
@@ -170,12 +167,10 @@ class Catalog:
             yield self.snapshot
 
     async def _rebuild(self, fleet: Iterable[ListedUpstream]) -> None:
-        former, upstreams, authority = self.snapshot, list(fleet), copy(self._authority)
+        former, upstreams, policy = self.snapshot, list(fleet), self._authority.policy
         await self._observations.load(upstream.name for upstream in upstreams)
         observed = {upstream.name: self._observations.of(upstream.name) for upstream in upstreams}
-        snapshot = await anyio.to_thread.run_sync(
-            partial(self._build, authority, former, upstreams, observed)
-        )
+        snapshot = await anyio.to_thread.run_sync(partial(self._build, policy, former, upstreams, observed))
         async with AsyncExitStack() as alone:
             for _ in range(MAX_READERS):
                 await alone.enter_async_context(self._readers)
@@ -186,7 +181,7 @@ class Catalog:
 
     def _build(
         self,
-        authority: Authority,
+        policy: Policy,
         former: Snapshot,
         upstreams: list[ListedUpstream],
         observed: Mapping[str, Mapping[str, Observed]],
@@ -200,8 +195,8 @@ class Catalog:
         entries: dict[str, CatalogEntry] = {}
         for upstream in upstreams:
             known, entry = observed[upstream.name], self._entries.get(upstream.name)
-            if entry is None or not entry.is_of(authority, upstream, known):
-                entry = make_entry(authority, upstream, known)
+            if entry is None or not entry.is_of(policy, upstream, known):
+                entry = make_entry(policy, upstream, known)
             entries[upstream.name] = entry
             denied.update(entry.denied)
             if entry.source is not None:
@@ -213,7 +208,7 @@ class Catalog:
         self._entries = entries
         library = Library.compile(sources, former.library)
         index = former.index or SearchIndex({}, {})
-        own = portal_functions(fetches=effective_capabilities(authority.manifest).network is not None)
+        own = portal_functions(fetches=effective_capabilities(policy.manifest).network is not None)
         spaces = {name: each.in_order for name, each in library.namespaces.items()}
         index = index.updated({PORTAL: own, **spaces})
         rules = MappingProxyType(denied), MappingProxyType(silent)

@@ -198,7 +198,9 @@ class DocsSearch:
     async def answer(self, request: DocsSearchRequest) -> DocsSearchAnswer:
         """Search after the upstreams have started, or after `server.start_seconds`."""
         # A slow upstream delays only the first searches.
-        left_seconds = self.authority.since + self.manifest.portal.server.start_seconds - time.monotonic()
+        left_seconds = (
+            self.authority.policy.since + self.manifest.portal.server.start_seconds - time.monotonic()
+        )
         with anyio.move_on_after(left_seconds):
             for upstream in self.searched(request.upstream):
                 await upstream.started()

@@ -109,7 +109,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
         rows = _check_upstreams(portal, names, findings)
         _check_manifest(manifest, portal, findings)
         upstreams = [portal.fleet[each] for each in names]
-        for text, is_named in await file_warnings(portal.authority, upstreams):
+        for text, is_named in await file_warnings(portal.authority.policy, upstreams):
             (findings.warnings if is_named else findings.notes).append(text)
         _check_definitions(portal, names, findings)
         if name is not None and not options.json:
@@ -186,7 +186,7 @@ def _tools(portal: Portal, upstream: Upstream) -> list[ToolRow]:
     name, namespace = upstream.name, portal.manifest.namespaces[upstream.name]
     return [
         ToolRow(f"{name}.{tool.tool}", f"{namespace}.{tool.function}", declared(tool.hints), decision)
-        for tool, decision in decided_tools(portal.authority, upstream)
+        for tool, decision in decided_tools(portal.authority.policy, upstream)
     ]
 
 

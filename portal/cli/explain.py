@@ -63,8 +63,8 @@ def _explanations(
     portal: DocsSearch, upstream: ListedUpstream, name: str, arguments: dict[str, Json] | None
 ) -> Iterator[dict[str, Json]]:
     """Explain each tool of the upstream that the name may mean, and a method for resources or prompts."""
-    manifest, authority = portal.manifest, portal.authority
-    for tool, decision in decided_tools(authority, upstream):
+    manifest, policy = portal.manifest, portal.authority.policy
+    for tool, decision in decided_tools(policy, upstream):
         if name not in manifest.rules.names(upstream.name, tool.tool, tool.function).current:
             continue
         qualified = f"{manifest.namespaces[upstream.name]}.{tool.function}"
@@ -76,7 +76,7 @@ def _explanations(
         yield _explanation(manifest, path, qualified, upstream.name, decision, conditions, repairs)
     method = next((each for each in METHODS if each in (name, _behind(name, manifest, upstream.name))), None)
     if method is not None:
-        conditions = decision = authority.about(upstream.name, method, method, READING_HINTS)
+        conditions = decision = policy.about(upstream.name, method, method, READING_HINTS)
         if arguments is not None and decision.granted:
             decision = decide_arguments(manifest, decision, arguments)
         path, qualified = (f"{each}.{method}" for each in (upstream.name, manifest.namespaces[upstream.name]))

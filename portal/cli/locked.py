@@ -9,7 +9,7 @@ import anyio
 
 from manifests.manifest import Manifest, narrowed
 from manifests.own_files import Lock, state_folder
-from portal.catalog.authority import Authority, CallRates
+from portal.catalog.authority import Authority
 from portal.catalog.catalog import Catalog, listed_tools
 from portal.catalog.docs_search import DocsSearch
 from portal.cli.terminal import Terminal, upstreams_tried
@@ -31,7 +31,7 @@ async def opened_search(
     if known and len(asked) == len(names) and _is_accepted(manifest, asked, tool):
         terminal.note("this is from the lockfile, and no upstream was started; --live asks them")
         own = narrowed(manifest, options.profile) if options.profile else manifest
-        authority = Authority(own, CallRates())
+        authority = Authority.fixed(own)
         catalog = Catalog(authority, None, None, Observations(shape_store(manifest)))
         async with anyio.create_task_group() as tasks:
             catalog.note_change()

@@ -370,7 +370,7 @@ def dumped(stored: Mapping[str, Observed], tools: Mapping[str, Observed]) -> byt
 
 
 @asynccontextmanager
-async def open_observations(store: Shapes) -> AsyncIterator["Observations"]:
+async def open_observations(store: Shapes | None) -> AsyncIterator["Observations"]:
     """Observations that are saved to `store`, also at the end."""
     observations = Observations(store)
     async with anyio.create_task_group() as tasks:

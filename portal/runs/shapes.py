@@ -6,10 +6,19 @@ from functools import partial
 
 import anyio.from_thread
 
-from portal.library.observed import Observed, dumped, loaded
+from manifests.manifest import Manifest
+from portal.library.observed import Observed, Shapes, dumped, loaded, shape_store
 from portal.records.store.records import StoreError
 from portal.records.store.tables import Tables
 from portal.records.store.writer import RunStore
+
+
+def shapes_of(manifest: Manifest, shared: RunStore | None) -> Shapes | None:
+    """The store of a manifest's shapes, by default the one that machines share; None if results are not observed."""
+    own = shape_store(manifest)
+    if own is None or shared is None or manifest.portal.server.observed_folder is not None:
+        return own
+    return SharedShapes(shared)
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,17 @@ import hashlib
 import json
 import os
 from collections.abc import Set
+from contextlib import AsyncExitStack
 from functools import partial
 from itertools import chain
 from pathlib import Path
 
+import anyio.to_thread
+
+from manifests.manifest import Manifest
 from portal.catalog.authority import Authorization
-from portal.records.store.tables import Tables
+from portal.records.store import places
+from portal.records.store.tables import UNSOURCED, Tables
 from portal.records.store.writer import RunStore
 from portal.runs.journal import Journal
 from sandbox_runtime.grants.files import FileService
@@ -68,3 +73,21 @@ class SharedWorkspace:
     def _known(self, tables: Tables) -> dict[str, list[str] | None]:
         """The sources of each folder."""
         return json.loads(tables.get(*self._key) or b"{}")  # type: ignore[no-any-return]  # `_add` wrote it
+
+
+async def open_workspace(
+    stack: AsyncExitStack, manifest: Manifest, place: places.Place, kept: RunStore | None
+) -> SharedWorkspace | None:
+    """The folder that scripts write and share; None if the manifest grants none. Raises StoreError."""
+    grant, store = manifest.portal.capabilities.files, kept
+    if grant is None or grant.mode == "read" or grant.share in ("session", "run"):
+        return None
+    if kept is not None and isinstance(place, Path):
+        store = await anyio.to_thread.run_sync(places.open_workspaces, place)
+        stack.push_async_callback(store.close)
+    workspace = SharedWorkspace(store, folder := manifest.folder / grant.workspace)
+    if kept is not None and await kept.read(lambda tables: tables.get(*UNSOURCED)) is not None:
+        if any(folder.iterdir()):
+            await workspace.add("", None)
+        await kept.write(lambda tables: tables.drop(*UNSOURCED))
+    return workspace

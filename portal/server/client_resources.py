@@ -9,7 +9,7 @@ Source: MCP 2026-07-28, server/resources and server/prompts.
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -37,7 +37,7 @@ from portal.identity.accounts import Accounts
 from portal.records.audit.audit import Audit
 from portal.records.ledger import Entry
 from portal.server.callers import caller_of
-from portal.server.views import View
+from portal.server.views import Views
 from upstreams.errors import UpstreamRefusedError
 
 PREFIX: Final = "portal://"
@@ -114,7 +114,7 @@ async def _notify_changed(session: ServerSession) -> None:
 class ClientResources:
     """Answers requests of the portal's clients, each with the manifest of its profile."""
 
-    views: Mapping[str | None, View]
+    views: Views
     audit: Audit
     changes: ListChanges
     accounts: Accounts

@@ -1,6 +1,6 @@
 """A running portal, as its server uses it."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from portal.calls.questions import SamplingDepths
@@ -9,7 +9,7 @@ from portal.records.telemetry.instruments import NO_TELEMETRY, Telemetry
 from portal.runs.service import Runs
 from portal.server.client_resources import ClientResources
 from portal.server.rounds import Rounds
-from portal.server.views import View
+from portal.server.views import View, Views
 from sandbox_runtime.build_guest import Baked
 from sandbox_runtime.sandbox import Sandbox
 from upstreams.fleet import Fleet
@@ -22,8 +22,7 @@ class Portal(View):
     It is also the view of callers without a profile (other than `open_portal`'s `profile`).
     """
 
-    views: Mapping[str | None, View]
-    """The views by profile; None for callers without one."""
+    views: Views
     fleet: Fleet
     sandbox: Callable[[], Awaitable[Sandbox]]
     """Waits until the sandbox is open."""

@@ -16,7 +16,7 @@ from manifests.manifest import Manifest, narrowed
 from manifests.portal_manifest import Capabilities, Profile
 from portal.calls.broker import Broker
 from portal.calls.script_search import ScriptSearch
-from portal.catalog.authority import Authority, CallRates
+from portal.catalog.authority import Authority, CallRates, Policy
 from portal.catalog.catalog import Catalog
 from portal.catalog.check.checker import Checker, open_checker
 from portal.catalog.docs_search import DocsSearch
@@ -61,60 +61,81 @@ NewExecution: TypeAlias = Callable[
 ]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
+class InEffect:
+    """What one manifest decides, for each profile. A reload makes another one."""
+
+    manifest: Manifest
+    """The manifest before a profile narrows it."""
+    bound: Collection[str | None] = ()
+    """The profiles that callers have."""
+    policies: Mapping[str | None, Policy] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
 class Views:
-    """The views by profile; None for callers without one.
+    """The views by profile; None for callers without one, who get `profile`. All ask for what is in effect.
 
     A view stays open until `tasks` end. If its profile is removed from the manifest, it grants nothing.
     """
 
+    _now: InEffect
+    profile: str | None
     tasks: TaskGroup
     fleet: Fleet
     observations: Observations
     new_execution: NewExecution
-    by_profile: dict[str | None, View] = field(default_factory=dict)
     waiting: list[str] = field(default_factory=list)
     """Files with changes that wait for the operator; all searches report them."""
     rates: CallRates = field(default_factory=CallRates)
     """Shared by all views, so that budgets are too."""
+    _views: dict[str | None, View] = field(default_factory=dict)
 
-    async def open(self, manifests: Mapping[str | None, Manifest]) -> None:
-        """Open the views that are not open yet."""
-        for profile in manifests.keys() - self.by_profile.keys():
-            self.by_profile[profile] = await self.tasks.start(self._hold, manifests[profile])
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest that is in effect, before a profile narrows it."""
+        return self._now.manifest
 
-    def replace(self, manifests: Mapping[str | None, Manifest]) -> None:
-        """Switch all views to reloaded manifests."""
-        for profile, view in self.by_profile.items():
-            view.authority.replace(manifests.get(profile) or _without_grants(manifests[None], profile))
+    def __getitem__(self, profile: str | None) -> View:
+        return self._views[profile]
+
+    def served(self) -> Mapping[str | None, View]:
+        """The views of the profiles that callers have now."""
+        return {each: self._views[each] for each in self._now.bound}
+
+    async def prepared(self, manifest: Manifest, bound: Collection[str]) -> InEffect:
+        """What will be in effect after `switch`. Opens the views of new profiles, which no caller has yet."""
+        own: dict[str | None, Manifest] = {name: narrowed(manifest, name) for name in bound}
+        own[None] = others = narrowed(manifest, self.profile) if self.profile else manifest
+        for profile in own.keys() - self._views.keys():
+            self._views[profile] = await self.tasks.start(self._hold, profile, Policy(own[profile]))
+        gone = {each: _without_grants(others, each) for each in self._views.keys() - own.keys()}
+        policies = {each: Policy(found) for each, found in {**own, **gone}.items()}
+        return InEffect(manifest, own.keys(), policies)
+
+    def switch(self, prepared: InEffect) -> None:
+        """Let it take effect for all callers, and for all running scripts."""
+        self._now = prepared
         self.note_change()
 
     def note_change(self) -> None:
         """Note that the manifest, or an upstream's state or tools, changed."""
-        for view in self.by_profile.values():
+        for view in self._views.values():
             view.catalog.note_change()
 
-    async def _hold(self, manifest: Manifest, *, task_status: TaskStatus[View]) -> None:
-        settings, stubs = manifest.portal.server, stub_folder()
+    async def _hold(self, profile: str | None, first: Policy, *, task_status: TaskStatus[View]) -> None:
+        authority = Authority(lambda: self._now.policies.get(profile, first), self.rates)
+        settings, stubs = first.manifest.portal.server, stub_folder()
         async with AsyncExitStack() as stack:
             stack.callback(shutil.rmtree, stubs, ignore_errors=True)
             checker = None
             if settings.check != "off":
                 checker = await stack.enter_async_context(open_checker(stubs, repairs=settings.repairs))
-            authority = Authority(manifest, self.rates)
             catalog = Catalog(authority, stubs, checker, self.observations)
             search = DocsSearch(authority, catalog, self.fleet, self.waiting)
             execution = self.new_execution(authority, catalog, checker, partial(ScriptSearch, search))
             task_status.started(View(authority, catalog, search, execution))
             await catalog.keep(self.fleet)
-
-
-def manifests_of(
-    manifest: Manifest, profile: str | None, bound: Collection[str]
-) -> dict[str | None, Manifest]:
-    """The manifests of all views: one for each profile in `bound`, and one with `profile` for all other callers."""
-    others = narrowed(manifest, profile) if profile else manifest
-    return {None: others, **{name: narrowed(manifest, name) for name in bound}}
 
 
 def _without_grants(manifest: Manifest, profile: str | None) -> Manifest:

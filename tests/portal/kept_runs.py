@@ -138,8 +138,9 @@ async def kept_runs(
         tasks.start_soon(Dispatcher(runs, store, tasks, lambda: resumes, takes_all=True).keep)
         if sends:
             tasks.start_soon(Webhooks(manifest, runs.changes, store).keep)
-        access = Middleware(HttpAccessMiddleware, access=HttpAccess("127.0.0.1", manifest.portal))
+        access = HttpAccess("127.0.0.1", manifest.portal)
+        guard = Middleware(HttpAccessMiddleware, access=lambda: access)
         routes = run_routes(runs, lambda profile: None)
         headers = {"Authorization": "Bearer token-of-operator"} if is_known else {}
-        yield KeptRuns(runs, store, Starlette(routes=routes, middleware=[access]), headers)
+        yield KeptRuns(runs, store, Starlette(routes=routes, middleware=[guard]), headers)
         tasks.cancel_scope.cancel()

@@ -299,4 +299,4 @@ async def opened(
 def http_app(portal: Portal) -> Starlette:
     """The portal over HTTP, on a loopback address, to whomever its manifest lets in."""
     access = HttpAccess("127.0.0.1", portal.manifest.portal, portal.manifest.caller_claims)
-    return build_http_app(portal, build_server(portal), access)
+    return build_http_app(portal, build_server(portal), lambda: access)

@@ -8,13 +8,13 @@ recorded by its code and by the rule as the manifest states it.
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Final
 
-import structlog
+from opentelemetry.metrics import Counter
 
 from manifests.decision import Decision
 from manifests.json_value import Json
@@ -23,12 +23,12 @@ from manifests.portal_manifest import STDERR, AuditSettings
 from portal.base.caller import LOCAL, Caller
 from portal.base.errors import AuditError, RuleError
 from portal.records.audit.chain import FileSink, Sink, StderrSink
-from portal.records.audit.stored import Batch, StoreSink
+from portal.records.audit.stored import Batch, Losses, StoreSink
 from portal.records.ledger import Entry, Ledger
 from portal.records.store.writer import RunStore
+from portal.records.telemetry import instruments
+from portal.records.telemetry.instruments import NO_TELEMETRY
 from sandbox_runtime.call_port import CallError
-
-log = structlog.get_logger()
 
 MAX_REFUSALS: Final = 1_000
 """Refused calls of one run that get their own line; the line that ends the run counts the others."""
@@ -40,13 +40,11 @@ MAX_CHARACTERS: Final = 500
 class Audit:
     """The audit log of one portal. Without a sink nothing is written and nothing fails."""
 
-    def __init__(self, sink: Sink | None) -> None:
-        self.on_refusal: Callable[[CallError], None] = lambda error: None
-        """Called with the error of each call that is not sent, whether or not there is a log."""
+    def __init__(self, sink: Sink | None, refusals: Counter = NO_TELEMETRY.refusals) -> None:
+        """`refusals` counts the calls that are not sent, whether or not there is a log."""
         self._sink = sink
-        self._lost = 0
-        if isinstance(sink, StoreSink):
-            sink.on_lost = self._lose
+        self._refusals = refusals
+        self._losses = sink.losses if isinstance(sink, StoreSink) else Losses()
 
     @property
     def is_enabled(self) -> bool:
@@ -68,19 +66,18 @@ class Audit:
         if self._sink is None:
             return True
         try:
-            if self._lost:
-                self._sink.append(_stamped("audit_resumed", lost=self._lost))
-                self._lost = 0
+            if lost := self._losses.events:
+                self._sink.append(_stamped("audit_resumed", lost=lost))
+                self._losses.events = 0
             self._sink.append(_stamped(event, **fields))
         except (OSError, ValueError, AuditError) as error:
-            self._lose(1, error)
+            self._losses.add(1, error)
             return False
         return True
 
-    def _lose(self, events: int, error: Exception) -> None:
-        if not self._lost:
-            log.error("audit_failed", reason=getattr(error, "strerror", None) or str(error))
-        self._lost += events
+    def count_refusal(self, error: CallError) -> None:
+        rule = {instruments.RULE: error.rule} if isinstance(error, RuleError) else {}
+        self._refusals.add(1, {instruments.ERROR: error.code, **rule})
 
     def reloaded(self, manifest: Manifest) -> None:
         """Record that another manifest took effect."""
@@ -92,15 +89,17 @@ class Audit:
             self._sink.close()
 
 
-async def open_audit(manifest: Manifest, store: RunStore | None = None) -> Audit:
+async def open_audit(
+    manifest: Manifest, store: RunStore | None = None, refusals: Counter = NO_TELEMETRY.refusals
+) -> Audit:
     """Open the log that the manifest configures: in the store, in a file, or on stderr.
 
     Raises AuditError: it cannot be written.
     """
     settings = manifest.portal.audit
     if settings is None:
-        return Audit(None)
-    audit = Audit(_sink(settings, manifest, store))
+        return Audit(None, refusals)
+    audit = Audit(_sink(settings, manifest, store), refusals)
     is_written = audit.note(
         "portal_started", version=version("mcp-code-portal"), manifest=_file_digest(manifest)
     )
@@ -160,7 +159,7 @@ class RunAudit:
     def refused(self, seq: int, function: str | None, error: CallError) -> None:
         """Record a call that is not sent. `function` is None if it does not exist: the script made up its name."""
         self._refused += 1
-        self.audit.on_refusal(error)
+        self.audit.count_refusal(error)
         if self._refused <= MAX_REFUSALS:
             self._refusal(seq, function, error)
 
@@ -177,7 +176,7 @@ class RunAudit:
         """
         function = entry.request or entry.function
         if entry.state == "refused" and entry.error is not None:
-            self.audit.on_refusal(entry.error)
+            self.audit.count_refusal(entry.error)
             self._refusal(entry.seq, function, entry.error)
             return
         ms = None if entry.ended is None else round((entry.ended - entry.began) * 1000, 1)

@@ -7,19 +7,22 @@ finds the gap.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 from typing import Final
 
 import anyio
+import structlog
 
 from manifests.json_value import Json
 from portal.base.errors import AuditError
 from portal.records.audit.chain import START, Head, linked, read_line
 from portal.records.store.tables import Tables
 from portal.records.store.writer import RunStore
+
+log = structlog.get_logger()
 
 PAGE_LINES: Final = 1_000
 
@@ -47,12 +50,23 @@ class Batch:
         self._ended.set()
 
 
+class Losses:
+    """Counts the events that could not be written, and logs the first failure in a row."""
+
+    def __init__(self) -> None:
+        self.events = 0
+
+    def add(self, events: int, error: Exception) -> None:
+        if not self.events:
+            log.error("audit_failed", reason=getattr(error, "strerror", None) or str(error))
+        self.events += events
+
+
 class StoreSink:
     """Writes events without waiting for the database. `batch` holds the last one, and its `written` waits for it."""
 
     def __init__(self, store: RunStore) -> None:
-        self.on_lost: Callable[[int, Exception], None] = lambda events, error: None
-        """Called with the number of events that could not be written, and with the reason."""
+        self.losses = Losses()
         self.batch = Batch(has_begun=True)
         self._store = store
         self._known = START
@@ -90,7 +104,7 @@ class StoreSink:
             self._known = batch.head
         else:
             # The line that counts lost events may be lost itself.
-            self.on_lost(sum(int(str(event.get("lost", 1))) for event in batch.events), error)
+            self.losses.add(sum(int(str(event.get("lost", 1))) for event in batch.events), error)
 
 
 def exported(tables: Tables, after: int) -> Iterator[str]:

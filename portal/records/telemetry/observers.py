@@ -14,15 +14,12 @@ from opentelemetry.metrics import CallbackOptions, Observation
 from starlette.requests import Request
 
 from manifests.portal_manifest import StdioUpstream
-from portal.base.errors import RuleError
 from portal.base.requests import DOCS_SEARCH, EXECUTE_CODE
-from portal.records.audit.audit import Audit
 from portal.records.store.records import OPEN, StoreError
 from portal.records.store.run_tables import RunTables
 from portal.records.store.writer import RunStore
 from portal.records.telemetry import instruments
 from portal.records.telemetry.instruments import Attributes, Telemetry, client_context
-from sandbox_runtime.call_port import CallError
 from sandbox_runtime.sandbox import Sandbox
 from upstreams.errors import UpstreamError
 from upstreams.fleet import Fleet
@@ -115,16 +112,8 @@ async def record_attempt(
         return result
 
 
-def observe_portal(
-    telemetry: Telemetry, audit: Audit, fleet: Fleet, sandbox: Callable[[], Sandbox | None]
-) -> None:
-    """Count refusals, and register gauges of the sandbox and the upstreams. `sandbox` returns None until it is open."""
-    if not telemetry.is_on:
-        return
-
-    def note_refusal(error: CallError) -> None:
-        rule = {instruments.RULE: error.rule} if isinstance(error, RuleError) else {}
-        telemetry.refusals.add(1, {instruments.ERROR: error.code, **rule})
+def observe_portal(telemetry: Telemetry, fleet: Fleet, sandbox: Callable[[], Sandbox | None]) -> None:
+    """Register gauges of the sandbox and the upstreams. `sandbox` returns None until it is open."""
 
     def waiting(options: CallbackOptions) -> Iterable[Observation]:
         return [Observation(box.waiting)] if (box := sandbox()) else []
@@ -145,7 +134,6 @@ def observe_portal(
     def connections(options: CallbackOptions) -> Iterable[Observation]:
         return [Observation(each.connections, {instruments.UPSTREAM: each.name}) for each in fleet]
 
-    audit.on_refusal = note_refusal
     gauge, total = telemetry.meter.create_observable_gauge, telemetry.meter.create_observable_counter
     gauge("mcp_code_portal.queue.length", [waiting], "{script}", "Scripts that wait for a process.")
     gauge("mcp_code_portal.workers", [workers], "{process}", "Sandbox processes.")

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -29,6 +30,7 @@ from portal.calls.fetch import FROM_SCRIPT
 from portal.identity.sign_in import SignInError
 from portal.server.server import build_server
 from tests.portal.app.test_signed_in_streams import HELLO
+from tests.portal.issuer import AUDIENCE, CLIENT, Issuer
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, tool
 from tests.upstreams.peers import http_peer
 
@@ -41,7 +43,7 @@ JSON_RPC = {"Content-Type": "application/json", "Accept": "application/json, tex
 async def served(portal: Opened, token: str | None = None, **settings: Any) -> AsyncIterator[str]:
     """The portal on a loopback port; yields its origin."""
     access = HttpAccess("127.0.0.1", PortalManifest(server=ServerSettings(token=token, **settings)))
-    app = build_http_app(portal.portal, build_server(portal.portal), access)
+    app = build_http_app(portal.portal, build_server(portal.portal), lambda: access)
     async with http_peer(app) as peer:
         yield f"http://127.0.0.1:{peer.port}"
 
@@ -169,7 +171,7 @@ async def status(access: HttpAccess, headers: Mapping[str, str], path: str) -> i
         return PlainTextResponse("reached")
 
     routes = [Route("/mcp", answer, methods=["GET", "POST"])]
-    app = Starlette(routes=routes, middleware=[Middleware(HttpAccessMiddleware, access=access)])
+    app = Starlette(routes=routes, middleware=[Middleware(HttpAccessMiddleware, access=lambda: access)])
     transport = httpx2.ASGITransport(app=app)
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080") as client:
         raw = {name: value.encode() for name, value in headers.items()}
@@ -256,7 +258,9 @@ async def test_a_client_finds_the_metadata_of_a_portal_at_any_url(
 ) -> None:
     auth = AuthSettings.model_validate({"issuer": "https://id.example", "audience": audience})
     access = HttpAccess("127.0.0.1", PortalManifest(server=ServerSettings(auth=auth)))
-    app = Starlette(routes=sign_in_routes(auth), middleware=[Middleware(HttpAccessMiddleware, access=access)])
+    app = Starlette(
+        routes=sign_in_routes(auth), middleware=[Middleware(HttpAccessMiddleware, access=lambda: access)]
+    )
     transport = httpx2.ASGITransport(app=app)
     async with httpx2.AsyncClient(transport=transport, headers={"Host": host}) as client:
         challenge = (await client.get("http://127.0.0.1/mcp")).headers["www-authenticate"]
@@ -322,3 +326,21 @@ async def test_no_part_of_an_answer_waits_for_another(host: str) -> None:
         _, writer = await asyncio.open_connection(*listener.getsockname()[:2])
         assert await accepted.get() != 0
         writer.close()
+
+
+async def test_verified_tokens_stay_known_after_a_reload_unless_tenants_or_claims_change(
+    issuer: Issuer,
+) -> None:
+    auth = {"issuer": issuer.url, "audience": AUDIENCE, "introspection": CLIENT}
+    issuer.active["opaque"] = {"sub": "ann", "aud": AUDIENCE, "org": "a", "exp": time.time() + 3_000}
+    plain, tenants = ({"server": {"auth": auth}, **more} for more in ({}, {"tenants": {"claim": "org"}}))
+    access = None
+    for sections, claims, asked in (
+        (plain, (), 1),
+        (plain, (), 1),
+        (plain, ("org",), 2),
+        (tenants, ("org",), 3),
+    ):
+        access = HttpAccess("127.0.0.1", PortalManifest.model_validate(sections), claims, access)
+        assert await access.caller(Headers({"authorization": "Bearer opaque"})) is not None
+        assert issuer.asked.count("/introspect") == asked

@@ -23,7 +23,7 @@ async def served(portal: Opened) -> AsyncIterator[str]:
     manifest = portal.portal.manifest.portal
     settings = manifest.server.model_copy(update={"token": SecretStr("whole-token")})
     access = HttpAccess("127.0.0.1", manifest.model_copy(update={"server": settings}))
-    async with http_peer(build_http_app(portal.portal, build_server(portal.portal), access)) as peer:
+    async with http_peer(build_http_app(portal.portal, build_server(portal.portal), lambda: access)) as peer:
         yield f"http://127.0.0.1:{peer.port}/mcp"
 
 

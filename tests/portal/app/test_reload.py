@@ -202,13 +202,27 @@ async def test_session_keeps_its_variables_and_the_sources_of_their_data(tmp_pat
         assert [row["state"] for row in answer["calls"]] == ["refused"]
 
 
+async def test_what_is_prepared_is_in_effect_for_all_profiles_at_once_or_for_none(tmp_path: Path) -> None:
+    profiles = {"writer": {}, "reader": {}}
+    async with opened(tmp_path, {"up": Peer()}, bound=["writer"], profiles=profiles) as portal:
+        views, before = portal.portal.views, portal.portal.manifest
+        wanted = changed(tmp_path, lambda data: data.update(capabilities=SHUT))
+        prepared = await views.prepared(wanted, ["reader", "writer"])
+        policies = [views[each].authority.policy for each in (None, "writer")]
+        assert views.manifest is portal.portal.manifest is before
+        assert [each.manifest.portal.capabilities for each in policies] == [before.portal.capabilities] * 2
+        assert await portal.result_of("await up.echo(a=1)") == {"a": 1}
+        views.switch(prepared)
+        assert {each: view.authority.policy for each, view in views.served().items()} == prepared.policies
+        assert views.manifest is wanted
+        assert (await portal.error_of("await up.echo(a=1)"))["code"] == "not_granted"
+
+
 async def test_profile_that_the_manifest_has_no_more_grants_nothing(tmp_path: Path) -> None:
     profiles = {"writer": {}}
     async with opened(tmp_path, {"up": Peer()}, bound=["writer"], profiles=profiles) as portal:
-        former = portal.portal.views["writer"]
-        await reload(portal, tmp_path, lambda data: data.pop("profiles"))
         view = portal.portal.views["writer"]
-        assert former.authority is view.authority
+        await reload(portal, tmp_path, lambda data: data.pop("profiles"))
         assert not (await view.catalog.fresh()).library.functions
         assert view.execution.profile == "writer", "its runs in the background do not become somebody else's"
         assert await portal.result_of("await up.echo(a=1)") == {"a": 1}

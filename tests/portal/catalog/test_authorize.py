@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from manifests.json_value import Json
-from portal.catalog.authority import ApprovalNeeded, Authority, Authorization, CallRates, CallRequest, Permit
+from portal.catalog.authority import ApprovalNeeded, Authority, Authorization, CallRequest, Permit
 from sandbox_runtime.call_port import CallError
 from tests.portal.clients import one_chatty
 from tests.portal.commands import PortalCommand
@@ -239,7 +239,7 @@ async def test_counts_of_calls_before_a_restart_are_restored(tmp_path: Path) -> 
         before, request = await requests(portal)
         assert isinstance(before.authorize(request("read", {}, 1)), Permit)
         keys = [budget.keys for budget in before.counted[1]]
-        restarted = Authority(portal.portal.manifest, CallRates())
+        restarted = Authority.fixed(portal.portal.manifest)
 
         def resumed(source: str, age: float | None, *, calls: int = 1) -> tuple[Authorization, str]:
             authorization = Authorization(restarted, set())

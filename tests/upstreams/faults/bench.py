@@ -13,7 +13,7 @@ from manifests.json_value import Json
 from manifests.loader import load_manifest
 from portal.calls.broker import Broker
 from portal.calls.caller_upstreams import CallerUpstreams
-from portal.catalog.authority import Authority, Authorization, CallRates
+from portal.catalog.authority import Authority, Authorization
 from portal.catalog.catalog import Catalog
 from portal.identity.accounts import Accounts
 from portal.library.observed import Observations
@@ -88,7 +88,7 @@ async def bench(folder: Path, faulty: dict[str, Json]) -> AsyncIterator[Bench]:
         manifest = load_manifest(write_manifest(folder, entries), {})
         stubs = folder / "stubs"
         stubs.mkdir(exist_ok=True)
-        authority = Authority(manifest, CallRates())
+        authority = Authority.fixed(manifest)
         catalog = Catalog(authority, stubs, None, Observations(None))
 
         def note(upstream: object) -> None:
