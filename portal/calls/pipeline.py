@@ -74,7 +74,7 @@ async def journal(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
 
 
 async def wait(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
-    """Answer `portal.sleep`, `portal.approve`, `portal.event` and others that call nobody."""
+    """Answer `portal.sleep`, `portal.approve`, `portal.event` and others that no upstream answers."""
     if run.waits is None or attempt.call.function not in WAITED:
         return await pass_on(run, attempt, rest)
     return await run.waits(attempt.call, attempt.entry)

@@ -20,7 +20,7 @@ from portal.calls.broker import Broker
 from portal.calls.caller_upstreams import CallerUpstreams
 from portal.calls.channel import NO_CLIENT, ClientChannel
 from portal.calls.pipeline import Pipeline
-from portal.calls.run import Gateway, RunContext, SessionHistory
+from portal.calls.run import Gateway, RunContext
 from portal.catalog.authority import Authority, Authorization
 from portal.catalog.catalog import Catalog
 from portal.catalog.check.checker import Checker, Diagnostic
@@ -102,20 +102,16 @@ class RunLimits:
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """A segment of a run in its sandbox: what the script runs with, before anything of it is known."""
+    """A segment of a run in its sandbox. `context` has the snapshot of its beginning; `notices` say how it runs."""
 
     piece: Piece
     limits: RunLimits
+    notices: Sequence[str]
     session: Session | None
     grants: RunGrants
-    history: SessionHistory
-    authorization: Authorization
-    own: CallerUpstreams
-    ledger: Ledger
     recording: Recording | None
     journal: Journal | None
-    notices: Sequence[str] = ()
-    """About how it runs, for its answer."""
+    context: RunContext
 
 
 @dataclass(frozen=True)
@@ -230,8 +226,8 @@ class Execution:
                 grants = await stack.enter_async_context(open_grants(*granted))
                 history = self.sessions.history(session)
                 history.sources.update(piece.head.sources)
-                ledger.files = grants.files
                 authorization = Authorization(self.authority, history.sources, audit)
+                ledger.files = grants.files
                 is_journaled = session is None and self.runs.store is not None
                 recording = self._recording(piece, grants) if is_journaled else None
                 journal = self.runs.journal(piece, recording, ledger, authorization)
@@ -240,19 +236,21 @@ class Execution:
                 if self.workspace is not None and grants.files is not None:
                     self.workspace.watch(grants.files, authorization, journal)
                 own = CallerUpstreams(self.gateway.accounts, caller, channel, limits.limits.wall_seconds / 2)
-                segment = Segment(
-                    piece,
-                    limits,
-                    session,
-                    grants,
-                    history,
-                    authorization,
-                    own,
-                    ledger,
-                    recording,
-                    journal,
-                    notices,
+                fetcher = self.gateway.fetchers.of_run(manifest)
+                began = piece.head.began if isinstance(recording, Repetition) else inf
+                context = RunContext(
+                    gateway=self.gateway,
+                    snapshot=await self.catalog.fresh(),
+                    authorization=authorization,
+                    own=own,
+                    ledger=ledger,
+                    broker=Broker(own, authorization, self.gateway.observations, fetcher, began),
+                    docs_search=self.docs_search,
+                    history=history,
+                    journal=journal,
+                    waits=Waits(self.runs, journal, caller.run_owner, authorization, channel, audit),
                 )
+                segment = Segment(piece, limits, notices, session, grants, recording, journal, context)
                 answer = await self._journaled(segment, sandbox)
             identifier = session.id if session is not None and session.alive else None
         except SessionError as error:
@@ -305,49 +303,42 @@ class Execution:
         """Prepare the script, wait for its upstreams, check it, run it, and answer."""
         if isinstance(segment.recording, Repetition):
             return await self._go_on(segment, segment.recording, sandbox)
-        code, caller, journal = segment.piece.head.request.code, segment.own.caller, segment.journal
-        limits, ledger, stage = segment.limits, segment.ledger, segment.own.channel.stage
-        snapshot, began = await self.catalog.fresh(), time.perf_counter()
-        async with sandbox.run(
-            limits.limits,
-            limits.where,
-            segment.session,
-            caller.queue_key,
-            segment.grants,
-            segment.recording,
-            len(code),
-        ) as run:
+        code, run_limits, context = segment.piece.head.request.code, segment.limits, segment.context
+        caller, ledger, stage = context.own.caller, context.ledger, context.own.channel.stage
+        limits, where, began = run_limits.limits, run_limits.where, time.perf_counter()
+        within = segment.session, caller.queue_key, segment.grants, segment.recording, len(code)
+        async with sandbox.run(limits, where, *within) as run:
             self.gateway.telemetry.queue_wait.record(time.perf_counter() - began)
-            prepared = await run.prepare(code, snapshot.namespaces)
+            prepared = await run.prepare(code, context.snapshot.namespaces)
             if prepared.error is not None:
                 refused = _refused(ledger, prepared.error, prepared.notices)
                 return replace(refused, at=at_line(prepared.error, code))
             stage("waiting for starting upstreams")
-            await self._await_mentioned(snapshot, prepared)
+            await self._await_mentioned(context.snapshot, prepared)
             stage("checking the script")
             async with self.catalog.steady() as snapshot:
                 error, found = await self._check(prepared, snapshot, caller)
             if error is not None:
                 return _refused(ledger, error, prepared.notices)
             notices = (*prepared.notices, *found)
-            if journal is not None:
-                journal.note_notices(notices)
-            segment.history.record_namespaces(snapshot.library, prepared.names)
-            calls = self._calls(segment, snapshot)
+            if segment.journal is not None:
+                segment.journal.note_notices(notices)
+            context.history.record_namespaces(snapshot.library, prepared.names)
+            calls = Pipeline(replace(context, snapshot=snapshot))
             stage("running the script")
             try:
                 result = await run.execute(snapshot.table(prepared.names), calls, calls)
             except anyio.get_cancelled_exc_class():
                 ledger.stdout = run.stdout
                 raise
-            return self._answered(result, segment, calls, notices, code)
+            return self._answered(result, segment, notices, code)
 
     async def _go_on(self, segment: Segment, repetition: Repetition, sandbox: Sandbox) -> Answer:
         """Go on where the record of a run ends. The script is not checked again: it was when it began."""
         script, component = repetition.replayed.script, repetition.replayed.origin.component
-        names = frozenset(_WORD.findall(script))
-        await self._await_mentioned(await self.catalog.fresh(), Prepared(script, names))
-        calls = self._calls(segment, self.catalog.snapshot, segment.piece.head.began)
+        names, context = frozenset(_WORD.findall(script)), segment.context
+        await self._await_mentioned(context.snapshot, Prepared(script, names))
+        calls = Pipeline(replace(context, snapshot=await self.catalog.fresh()))
         try:
             if component != sandbox.component:
                 sandbox = await self.runs.components.sandbox(component)
@@ -358,7 +349,7 @@ class Execution:
                 calls,
                 calls,
                 unanswered=calls,
-                caller=f"{segment.own.caller.queue_key} resumed",
+                caller=f"{context.own.caller.queue_key} resumed",
                 grants=segment.grants,
             )
         except ReplayInterruptedError as error:
@@ -367,38 +358,16 @@ class Execution:
         except (DivergenceError, RecordError) as error:
             log.error("run_stuck", run=segment.piece.run_id, reason=str(error))
             return _failed(segment, "stuck", RunError("stuck", f"the run cannot go on: {error}", hint=_STUCK))
-        return self._answered(result, segment, calls, (), script)
+        return self._answered(result, segment, (), script)
 
-    def _calls(self, segment: Segment, snapshot: Snapshot, began: float = inf) -> Pipeline:
-        """What answers the calls of a segment, by this snapshot. `began` is set for a resumed run."""
-        authorization, own, journal = segment.authorization, segment.own, segment.journal
-        fetcher = self.gateway.fetchers.of_run(self.authority.manifest)
-        owner, channel, audit = own.caller.run_owner, own.channel, authorization.audit
-        return Pipeline(
-            RunContext(
-                gateway=self.gateway,
-                snapshot=snapshot,
-                authorization=authorization,
-                own=own,
-                ledger=segment.ledger,
-                broker=Broker(own, authorization, self.gateway.observations, fetcher, began),
-                docs_search=self.docs_search,
-                history=segment.history,
-                journal=journal,
-                waits=Waits(self.runs, journal, owner, authorization, channel, audit),
-            )
-        )
-
-    def _answered(
-        self, result: RunResult, segment: Segment, calls: Pipeline, notices: Sequence[str], code: str
-    ) -> Answer:
-        ledger, error, journal = segment.ledger, result.error, segment.journal
+    def _answered(self, result: RunResult, segment: Segment, notices: Sequence[str], code: str) -> Answer:
+        ledger, error, journal = segment.context.ledger, result.error, segment.journal
         ms = round(result.wall_ms, 1)
         self.gateway.telemetry.result_bytes.add(result.answers_bytes)
         log.info("script_ran", run=ledger.run_id, error=error and error.code, calls=ledger.calls, ms=ms)
         if journal is not None:  # it has those of earlier segments, too
             notices = journal.head.notices
-        own = (*calls.run.notices.lines(), *result.notices, *_stdout_notice(result, segment.limits))
+        own = (*segment.context.notices.lines(), *result.notices, *_stdout_notice(result, segment.limits))
         return Answer(
             status="ok" if error is None else "error",
             run_id=ledger.run_id,
@@ -409,7 +378,7 @@ class Execution:
             calls=ledger.rows(),
             notices=(*notices, *own),
             emitted=result.emitted,
-            sources=sorted(segment.authorization.sources),
+            sources=sorted(segment.context.authorization.sources),
         )
 
     async def _await_mentioned(self, snapshot: Snapshot, prepared: Prepared) -> None:
@@ -459,7 +428,7 @@ def _noted(answer: Answer, notices: Sequence[str]) -> Answer:
 
 
 def _failed(segment: Segment, status: RunState, error: RunError) -> Answer:
-    return Answer(status, segment.piece.run_id, error=error, calls=segment.ledger.rows())
+    return Answer(status, segment.piece.run_id, error=error, calls=segment.context.ledger.rows())
 
 
 def _refused(ledger: Ledger, error: RunError, notices: Sequence[str] = ()) -> Answer:
