@@ -19,11 +19,12 @@ from manifests.grants import FETCH, NETWORK
 from manifests.json_value import Json
 from portal.base.errors import UnreachableError
 from portal.base.plain_text import default_text
+from portal.base.requests import RequestError, docs_search_request
 from portal.calls.broker import call_error, ended, not_readonly
 from portal.calls.resources import ResourceError, Resources, recorded
-from portal.calls.run import LISTED, WAITED, Attempt, RunContext, Steps, pass_on
-from portal.calls.script_search import search
+from portal.calls.run import LISTED, SEARCH, SEARCHED, WAITED, Attempt, RunContext, Steps, pass_on
 from portal.catalog.authority import ApprovalNeeded, Permit
+from portal.catalog.docs_search import DocsSearch
 from portal.library.arguments import ArgumentError, Repairs, normalize_arguments
 from portal.library.pinning import pin_of
 from portal.middleware import BrokerCall, Chain
@@ -50,6 +51,18 @@ async def resume(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
         return await pass_on(run, attempt, rest)
     _note_arguments(run, attempt)
     return known
+
+
+async def search(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
+    """Answer `portal.search` and `portal.describe`."""
+    if run.docs_search is None or attempt.call.function not in SEARCHED:
+        return await pass_on(run, attempt, rest)
+    work = _found if attempt.call.function == SEARCH else _described
+    answer = work(run, run.docs_search, attempt)
+    if isinstance(answer, CallError):
+        return ended(attempt.entry, "refused", answer)
+    attempt.entry.end("done")
+    return Outcome(value=answer)
 
 
 async def trace(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
@@ -235,22 +248,10 @@ async def send(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
         run.audit.outcome(attempt.entry)
 
 
-WAY: Final[Steps] = (
-    resume,
-    search,
-    trace,
-    journal,
-    wait,
-    middleware,
-    resources,
-    fallback,
-    authorize,
-    ask,
-    ready,
-    intend,
-    record,
-    send,
-)
+ATTEMPT: Final[Steps] = (authorize, ask, ready, intend, record, send)
+"""What each attempt to answer a call goes through, also that of a fallback."""
+
+WAY: Final[Steps] = (resume, search, trace, journal, wait, middleware, resources, fallback, *ATTEMPT)
 """What a call goes through, outermost first. A step answers the call, or passes it on to the next."""
 
 
@@ -286,6 +287,26 @@ class Pipeline:
         call = call if name == call.function else replace(call, function=name)
         attempt = Attempt(call, self.run.ledger[call.seq], snapshot.library.functions.get(name))
         return await pass_on(self.run, attempt, self.steps)
+
+
+def _found(run: RunContext, docs_search: DocsSearch, attempt: Attempt) -> dict[str, Json] | CallError:
+    """The answer of docs_search, without a token budget, because a script reads it."""
+    try:
+        request = docs_search_request(attempt.call.arguments)
+    except RequestError as error:
+        return CallError(error.code, str(error), error.hint)
+    # Without reasons: they may quote upstreams, and a search does not count as data from them.
+    return docs_search.find(run.snapshot, request, most=0).structured()
+
+
+def _described(run: RunContext, docs_search: DocsSearch, attempt: Attempt) -> dict[str, Json] | CallError:
+    name, others = attempt.call.arguments.get("function"), len(attempt.call.arguments) - 1
+    if not isinstance(name, str) or others:
+        return CallError(
+            "invalid_arguments", "portal.describe takes the name of one function", "Search first."
+        )
+    row = docs_search.described(run.snapshot, name)
+    return row or run.absence(next(iter(run.snapshot.withheld(name)), name), attempt.entry)
 
 
 async def _in_turn(run: RunContext, arguments: dict[str, Json]) -> None:

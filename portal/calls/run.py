@@ -40,7 +40,7 @@ APPROVE: Final = "portal.approve"
 RECALL: Final = "portal.recall"
 SEARCH_TEXT: Final = "portal.search_text"
 SEARCHED: Final = frozenset({SEARCH, DESCRIBE})
-"""Answered by portal/calls/script_search.py."""
+"""Answered by portal/calls/pipeline.py."""
 LISTED: Final = frozenset({RESOURCES, READ_RESOURCE, PROMPTS, GET_PROMPT})
 """Answered by portal/calls/resources.py."""
 WAITED: Final = frozenset({SLEEP, EVENT, EVENT_URL, APPROVE, RECALL, SEARCH_TEXT})
