@@ -98,17 +98,11 @@ async def middleware(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
     if not run.gateway.middleware:
         return await pass_on(run, attempt, rest)
     call, entry, function = attempt.call, attempt.entry, attempt.function
-    described = BrokerCall(
-        run_id=run.ledger.run_id,
-        seq=call.seq,
-        function=call.function,
-        upstream=None if function is None else function.upstream,
-        tool=None if function is None else function.tool,
-        annotations={} if function is None else function.recorded.annotations,
-        arguments=call.arguments,
-        profile=run.audit.profile,
-        tenant=run.audit.caller.tenant,
-    )
+    upstream, tool, annotations = None, None, dict[str, Json]()
+    if function is not None:
+        upstream, tool, annotations = function.upstream, function.tool, function.recorded.annotations
+    about, caller = (call.function, upstream, tool, annotations, call.arguments), run.audit.caller
+    described = BrokerCall(run.ledger.run_id, call.seq, *about, run.audit.profile, caller.tenant)
 
     async def send(changed: BrokerCall) -> Outcome:
         call = replace(attempt.call, arguments=changed.arguments)
@@ -163,7 +157,7 @@ async def fallback(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
         other = await pass_on(run, Attempt(replace(call, function=name), entry, function), rest)
         if other.error is None:
             entry.answered_by = name
-            run.notices.substituted(call.function, name, error)
+            run.notices.answered_by(call.function, name, error)
             return other
         failures.append(f"{name}: {other.error.code}: {other.error.message[:MAX_REASON_CHARACTERS]}")
     entry.restart("")

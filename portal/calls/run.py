@@ -127,23 +127,21 @@ class CallNotices:
 
     _repairs: dict[str, tuple[str, int]] = field(default_factory=dict)
     """The first message and the count of each kind, so that a loop over a hundred items gives one text."""
-    _substitutes: dict[tuple[str, str], str] = field(default_factory=dict)
-    """By function and fallback: the first error that made the fallback answer."""
+    _fallbacks: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def repaired(self, repairs: Repairs) -> None:
         for kind, first in repairs.items():
             message, count = self._repairs.get(kind, (first, 0))
             self._repairs[kind] = message, count + 1
 
-    def substituted(self, function: str, fallback: str, error: CallError) -> None:
-        self._substitutes.setdefault((function, fallback), error.message)
+    def answered_by(self, function: str, fallback: str, error: CallError) -> None:
+        """A fallback answered, because of this error."""
+        text = f"{function} was answered by {fallback}: {error.message}"
+        self._fallbacks.setdefault((function, fallback), text)
 
     def lines(self) -> list[str]:
         repairs = [f"{first} ({n} times)" if n > 1 else first for first, n in self._repairs.values()]
-        answered = [
-            f"{own} was answered by {other}: {why}" for (own, other), why in self._substitutes.items()
-        ]
-        return [*filter(None, ["; ".join(repairs)]), *answered]
+        return [*filter(None, ["; ".join(repairs)]), *self._fallbacks.values()]
 
 
 @dataclass(eq=False)

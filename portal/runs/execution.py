@@ -342,15 +342,9 @@ class Execution:
         try:
             if component != sandbox.component:
                 sandbox = await self.runs.components.sandbox(component)
+            name, where = f"{context.own.caller.queue_key} resumed", segment.limits.where
             result = await resume(
-                sandbox,
-                repetition,
-                segment.limits.where,
-                calls,
-                calls,
-                unanswered=calls,
-                caller=f"{context.own.caller.queue_key} resumed",
-                grants=segment.grants,
+                sandbox, repetition, where, calls, calls, unanswered=calls, caller=name, grants=segment.grants
             )
         except ReplayInterruptedError as error:
             message, hint = f"the run could not be resumed: {error}", "`calls` says what it did before."
