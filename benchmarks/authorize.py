@@ -29,6 +29,9 @@ from portal.app.composition import open_portal
 from portal.base.caller import LOCAL
 from portal.calls.broker import Broker
 from portal.calls.caller_upstreams import CallerUpstreams
+from portal.calls.fetch import Fetchers
+from portal.calls.pipeline import Pipeline
+from portal.calls.run import Gateway, RunContext
 from portal.catalog.authority import Authorization, Permit
 from portal.library.observed import Observations
 from portal.records.audit.audit import RunAudit, open_audit
@@ -60,12 +63,12 @@ def manifest_of(folder: Path, capabilities: str) -> Manifest:
     return load_manifest(path, {})
 
 
-async def broker_of(portal: Portal, audit: RunAudit) -> Broker:
-    snapshot = await portal.catalog.fresh()
-    authorization = Authorization(portal.authority, set(), audit)
-    own = CallerUpstreams(portal.accounts)
-    parts = portal.manifest, authorization, snapshot, own, Ledger(), Observations(None)
-    return Broker(*parts, audit=audit)
+async def calls_of(portal: Portal, audit: RunAudit) -> Pipeline:
+    snapshot, authorization = await portal.catalog.fresh(), Authorization(portal.authority, set(), audit)
+    own, observations = CallerUpstreams(portal.accounts), Observations(None)
+    gateway = Gateway(portal.accounts, Fetchers(lambda port: False), observations)
+    broker = Broker(own, authorization, observations)
+    return Pipeline(RunContext(gateway, snapshot, authorization, own, Ledger(), broker))
 
 
 async def in_turns(rounds: int, ways: dict[str, Callable[[int], Awaitable[None]]]) -> dict[str, list[float]]:
@@ -105,15 +108,15 @@ async def compared(sdk: Client, capabilities: str, rounds: int) -> tuple[dict[st
         manifest = manifest_of(Path(folder), capabilities)
         async with open_portal(manifest, lambda line: None, runs_scripts=False) as portal:
             await portal.fleet.settled(60, {"up"})
-            audit = open_audit(manifest)
-            broker = await broker_of(portal, audit.run("run_bench", LOCAL, None))
+            audit = await open_audit(manifest)
+            calls = await calls_of(portal, audit.run("run_bench", LOCAL, None))
 
             async def bare(number: int) -> None:
                 await sdk.call_tool("echo", ARGUMENTS)
 
             async def brokered(number: int) -> None:
-                broker.open(number, "up.echo")
-                outcome = await broker(ToolCall(number, "up.echo", dict(ARGUMENTS)))
+                calls.open(number, "up.echo")
+                outcome = await calls(ToolCall(number, "up.echo", dict(ARGUMENTS)))
                 assert outcome.error is None, outcome.error
 
             return await in_turns(rounds, {"SDK": bare, "portal": brokered}), decision_us(portal)

@@ -20,6 +20,7 @@ from portal.app.replicas import home_of
 from portal.app.running import is_portal_port
 from portal.base.errors import TelemetryError
 from portal.calls.fetch import Fetchers
+from portal.calls.run import Gateway
 from portal.identity.accounts import Accounts, PersonLogins
 from portal.library.observed import open_observations
 from portal.middleware import load_middleware
@@ -165,19 +166,15 @@ async def open_portal(
             service = Runs(manifest, kept, components, tasks, address)
             execution = partial(
                 Execution,
+                gateway=Gateway(accounts, Fetchers(is_portal_port), observations, middleware, telemetry),
                 sandbox=lazy.sandbox,
                 sessions=sessions,
-                observations=observations,
                 audit=audit,
-                middleware=middleware,
                 await_upstreams=await_upstreams
                 or (lambda fleet, names: fleet.settled(settings.start_seconds, names)),
                 runs=service,
-                accounts=accounts,
-                fetchers=Fetchers(is_portal_port),
                 files=files,
                 workspace=workspace,
-                telemetry=telemetry,
             )
             views = Views(InEffect(manifest), profile, tasks, fleet, observations, execution)
             reload = Reload(views, fleet, service, audit, changes)

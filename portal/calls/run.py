@@ -1,14 +1,30 @@
 """What a call needs from its run, and the portal's own functions, grouped by the module that answers them."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from functools import partial
+from typing import Final, Protocol, TypeAlias
 
+import anyio
+
+from manifests.grants import FETCH
 from manifests.json_value import Json
-from portal.catalog.authority import ApprovalNeeded
+from manifests.manifest import Manifest
+from portal.calls.broker import Broker
+from portal.calls.caller_upstreams import CallerUpstreams
+from portal.calls.fetch import Fetchers
+from portal.catalog.authority import ApprovalNeeded, Authorization, Permit
+from portal.catalog.docs_search import DocsSearch
+from portal.catalog.snapshot import Snapshot
+from portal.identity.accounts import Accounts
+from portal.library.arguments import Repairs
 from portal.library.function import Function
 from portal.library.library import Library, Namespace
-from portal.records.ledger import Entry
+from portal.library.observed import Observations
+from portal.middleware import Middleware
+from portal.records.audit.audit import RunAudit
+from portal.records.ledger import Entry, Ledger
+from portal.records.telemetry.instruments import NO_TELEMETRY, Telemetry
 from sandbox_runtime.call_port import CallError, Outcome, ToolCall
 
 SEARCH: Final = "portal.search"
@@ -24,7 +40,7 @@ APPROVE: Final = "portal.approve"
 RECALL: Final = "portal.recall"
 SEARCH_TEXT: Final = "portal.search_text"
 SEARCHED: Final = frozenset({SEARCH, DESCRIBE})
-"""Answered by portal/calls/script_search.py."""
+"""Answered by portal/calls/pipeline.py."""
 LISTED: Final = frozenset({RESOURCES, READ_RESOURCE, PROMPTS, GET_PROMPT})
 """Answered by portal/calls/resources.py."""
 WAITED: Final = frozenset({SLEEP, EVENT, EVENT_URL, APPROVE, RECALL, SEARCH_TEXT})
@@ -32,6 +48,9 @@ WAITED: Final = frozenset({SLEEP, EVENT, EVENT_URL, APPROVE, RECALL, SEARCH_TEXT
 
 _MAX_CHARACTERS: Final = 100
 """Characters of a tool's name in a message."""
+
+MAX_NEAREST: Final = 10
+"""Unknown functions per run for which the nearest names are searched. A search blocks the event loop."""
 
 
 @dataclass(eq=False)
@@ -74,6 +93,8 @@ class CallJournal(Protocol):
 
     def opened(self, entry: Entry) -> None: ...
 
+    def known_outcome(self, entry: Entry) -> Outcome | None: ...
+
     async def call(self, entry: Entry, work: Callable[[], Awaitable[Outcome]]) -> Outcome: ...
 
     async def intend(self, seq: int, function: str) -> CallError | None: ...
@@ -87,3 +108,120 @@ class CallWaits(Protocol):
     async def approval(
         self, call: ToolCall, needed: ApprovalNeeded, upstream: str, digest_now: Callable[[], str]
     ) -> dict[str, Json] | CallError: ...
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """What the calls of all runs of a portal share. `middleware` is the operator's own, outermost first."""
+
+    accounts: Accounts
+    fetchers: Fetchers
+    observations: Observations
+    middleware: Sequence[Middleware] = ()
+    telemetry: Telemetry = NO_TELEMETRY
+
+
+@dataclass
+class CallNotices:
+    """What a run's answer says about its calls: repaired arguments by kind, and fallbacks, once each."""
+
+    _repairs: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """The first message and the count of each kind, so that a loop over a hundred items gives one text."""
+    _fallbacks: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def repaired(self, repairs: Repairs) -> None:
+        for kind, first in repairs.items():
+            message, count = self._repairs.get(kind, (first, 0))
+            self._repairs[kind] = message, count + 1
+
+    def answered_by(self, function: str, fallback: str, error: CallError) -> None:
+        """A fallback answered, because of this error."""
+        text = f"{function} was answered by {fallback}: {error.message}"
+        self._fallbacks.setdefault((function, fallback), text)
+
+    def lines(self) -> list[str]:
+        repairs = [f"{first} ({n} times)" if n > 1 else first for first, n in self._repairs.values()]
+        return [*filter(None, ["; ".join(repairs)]), *self._fallbacks.values()]
+
+
+@dataclass(eq=False)
+class RunContext:
+    """What the steps of a call (portal/calls/pipeline.py) share with the other calls of its run.
+
+    `snapshot` holds the library that the script was checked against. `own` gives the upstreams with the caller's
+    logins, and the channel to the client. `history` holds the functions that earlier runs of the session could call.
+    `waits` answers what a script waits for besides its calls. Without a `journal` a run does not survive the portal.
+    """
+
+    gateway: Gateway
+    snapshot: Snapshot
+    authorization: Authorization
+    own: CallerUpstreams
+    ledger: Ledger
+    broker: Broker
+    docs_search: DocsSearch | None = None
+    history: SessionHistory = field(default_factory=SessionHistory)
+    journal: CallJournal | None = None
+    waits: CallWaits | None = None
+    notices: CallNotices = field(default_factory=CallNotices)
+    turn: anyio.Lock = field(default_factory=partial(anyio.Lock, fast_acquire=True))
+    """Held by the call that is decided next, if that takes long."""
+    _absent: int = 0
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest that is in effect."""
+        return self.authorization.authority.manifest
+
+    @property
+    def audit(self) -> RunAudit:
+        return self.authorization.audit
+
+    def is_readonly(self, function: Function) -> bool:
+        """Whether the function's tool declares now that it only reads."""
+        return self.authorization.hints_of(function, self.own.fleet[function.upstream].tools).readonly
+
+    def known_function(self, name: str) -> str | None:
+        """The name from a script, if such a function exists; None otherwise."""
+        known = LISTED, {FETCH}, self.snapshot.library.functions, self.snapshot.denied
+        return name if any(name in each for each in known) else None
+
+    def absence(self, function: str, entry: Entry) -> CallError:
+        """The error for a missing function. The first few of a run also get the nearest names."""
+        self._absent += 1
+        # The error says why an upstream is down, perhaps in the upstream's own words.
+        silent = {*self.snapshot.silent} & {function.partition(".")[0]}
+        about = [name for name, namespace in self.manifest.namespaces.items() if namespace in silent]
+        entry.sources |= self.authorization.carry(about)
+        return self.snapshot.absence(function, with_nearest=self._absent <= MAX_NEAREST)
+
+
+@dataclass(eq=False, slots=True)
+class Attempt:
+    """One attempt to answer a call: as the script made it, as middleware changed it, or by a fallback.
+
+    `function` is None for the portal's own functions, and for names that scripts do not see.
+    """
+
+    call: ToolCall
+    entry: Entry
+    function: Function | None
+    asks: ApprovalNeeded | None = None
+    """The call is permitted once a person has approved it."""
+    permit: Permit | None = None
+
+    @property
+    def permitted(self) -> Permit:
+        """The permit, without which nothing goes further."""
+        assert self.permit is not None, "the call was not authorized"
+        return self.permit
+
+
+Steps: TypeAlias = "tuple[Step, ...]"
+Step: TypeAlias = Callable[[RunContext, Attempt, Steps], Awaitable[Outcome]]
+"""`async def step(run, attempt, rest)`. It answers the call itself, or passes it on to the `rest` of the steps."""
+
+
+def pass_on(run: RunContext, attempt: Attempt, rest: Steps) -> Awaitable[Outcome]:
+    """Take the next step."""
+    return rest[0](run, attempt, rest[1:])

@@ -250,12 +250,16 @@ class Authorization:
         seq: int = 0,
     ) -> CallRequest:
         """The request for a call of a function, with the decision by its upstream's current listing."""
+        hints = self.hints_of(function, listed)
         policy = self.authority.policy
-        hints = policy.hints_now(function.upstream, listed, function.tool)
-        hints = hints or Hints.of(function.recorded.annotations)
         tool = policy.about_listed(function.upstream, listed, function.tool, function.name, hints)
         name, upstream = function.qualified, function.upstream
         return CallRequest(name, upstream, tool, arguments, seq, hints.readonly)
+
+    def hints_of(self, function: Function, listed: tuple[RecordedTool, ...]) -> Hints:
+        """What the function's tool declares in the current listing, or declared when it was last listed."""
+        hints = self.authority.policy.hints_now(function.upstream, listed, function.tool)
+        return hints or Hints.of(function.recorded.annotations)
 
     def of_fetch(self, function: str, arguments: Callable[[], dict[str, Json]], seq: int = 0) -> CallRequest:
         """The request for a call of `portal.fetch`. The fetcher checks the host, at every redirect."""

@@ -240,6 +240,19 @@ class DocsSearch:
         size, every = snapshot.index.search("", 1, PORTAL).total, len(snapshot.library.functions)
         return Found((), every, 0, notices, self._namespaces(snapshot), size)
 
+    def described(self, snapshot: Snapshot, name: str) -> dict[str, Json] | None:
+        """The row of the one function with this name, with as much of its types as fits; None without one."""
+        known = snapshot.library.functions.get(snapshot.canonical(name))
+        named: Sequence[Function] = () if known is None else (known,)
+        if known is None and snapshot.index is not None:
+            hits = snapshot.index.search(name, 2)  # two show that the name is ambiguous
+            named = hits.functions[: hits.exact]
+        if len(named) != 1:
+            return None
+        answer = Found(named, 1, 1, []).answer(self.manifest.portal.server.output_tokens)
+        (row,) = answer.structured["functions"]
+        return row if "stub" in row else rows(named, 1, -1)[0]
+
     def searched(self, upstream: str | None) -> list[ListedUpstream]:
         """The upstreams that a search covers: the one with this name or namespace, or all."""
         key = self._key(upstream)

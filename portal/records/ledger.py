@@ -8,7 +8,6 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from manifests.json_value import Json
 from portal.base.plain_text import one_line
-from portal.library.arguments import Repairs
 from sandbox_runtime.call_port import CallError
 from sandbox_runtime.grants.files import FileService, FileTally
 
@@ -199,23 +198,3 @@ def not_done(rows: Sequence[dict[str, Json]], is_said: Callable[[str], bool]) ->
 def plain_name(name: str) -> str:
     """The name of a function or an argument; `?` if a script passed something that is not a name."""
     return name[:200] if name == "…" or all(map(str.isidentifier, name.split("."))) else "?"
-
-
-@dataclass
-class RepairNotes:
-    """Groups the repairs of a run by kind, so that a loop over a hundred items gives one text."""
-
-    _found: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """The first message and the count of each kind."""
-
-    def note(self, repairs: Repairs) -> None:
-        for kind, first in repairs.items():
-            message, count = self._found.get(kind, (first, 0))
-            self._found[kind] = message, count + 1
-
-    def notices(self) -> list[str]:
-        """One line about all repairs, if there are any."""
-        found = [
-            f"{message} ({count} times)" if count > 1 else message for message, count in self._found.values()
-        ]
-        return ["; ".join(found)] if found else []

@@ -3,35 +3,34 @@
 import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field, replace
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from math import inf
 from typing import TypeAlias
-from weakref import WeakKeyDictionary
 
 import anyio
 import structlog
 
 from manifests.grants import Limits
+from manifests.manifest import Manifest
 from portal.base.caller import LOCAL, Caller
 from portal.base.errors import NO_UPSTREAMS, RunsError
 from portal.base.requests import ExecuteCode
 from portal.calls.broker import Broker
 from portal.calls.caller_upstreams import CallerUpstreams
 from portal.calls.channel import NO_CLIENT, ClientChannel
-from portal.calls.fetch import Fetchers
-from portal.calls.run import SessionHistory
+from portal.calls.pipeline import Pipeline
+from portal.calls.run import Gateway, RunContext
 from portal.catalog.authority import Authority, Authorization
 from portal.catalog.catalog import Catalog
 from portal.catalog.check.checker import Checker, Diagnostic
+from portal.catalog.docs_search import DocsSearch
 from portal.catalog.snapshot import Snapshot
-from portal.identity.accounts import Accounts
-from portal.library.observed import Observations
-from portal.middleware import Middleware
 from portal.records.audit.audit import Audit, RunAudit
 from portal.records.ledger import Ledger
-from portal.records.store.records import FencedError, StoreError
+from portal.records.store.records import FencedError, RunState, StoreError
 from portal.records.telemetry import instruments
-from portal.records.telemetry.instruments import NO_TELEMETRY, Telemetry, current_trace, link_to
+from portal.records.telemetry.instruments import current_trace, link_to
 from portal.runs.answer import Answer, at_line
 from portal.runs.journal import Journal, unwritten
 from portal.runs.past import Past, Piece, RunHead, new_run_id
@@ -39,14 +38,12 @@ from portal.runs.service import Runs
 from portal.runs.sessions import SessionError, Sessions
 from portal.runs.waits import Waits
 from portal.runs.workspaces import SharedWorkspace
-from sandbox_runtime.call_port import CallPort, Outcome, ToolCall
 from sandbox_runtime.errors import DivergenceError, RecordError, ReplayInterruptedError
 from sandbox_runtime.grants.files import Workspaces
 from sandbox_runtime.grants.run_grants import RunGrants, open_grants
 from sandbox_runtime.recording import Recording
 from sandbox_runtime.replay import Repetition, resume
 from sandbox_runtime.result import Prepared, RunError, RunResult
-from sandbox_runtime.run import Run
 from sandbox_runtime.sandbox import Sandbox, Session
 from upstreams.fleet import Fleet
 
@@ -74,27 +71,66 @@ AwaitUpstreams: TypeAlias = Callable[[Fleet, Collection[str]], Awaitable[object]
 
 
 @dataclass(frozen=True)
+class RunLimits:
+    """The limits of one run. `wall` is the place that sets its `wall_seconds`; `notices` say what was lowered."""
+
+    limits: Limits
+    manifest: Manifest
+    wall: str
+    notices: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, manifest: Manifest, head: RunHead) -> "RunLimits":
+        name, limits = manifest.portal.capabilities.limits.of_run(head.is_background)
+        where, most = manifest.where("capabilities", "limits", name), limits.wall_seconds
+        seconds = head.request.timeout_seconds or most
+        if seconds < most:
+            lower = limits.model_copy(update={"wall_seconds": seconds})
+            return cls(lower, manifest, "timeout_seconds of this call")
+        place = where if name == "wall_seconds" else f"{name}, {where}"
+        if seconds == most:
+            return cls(limits, manifest, place)
+        lowered = f"timeout_seconds {seconds:g} was lowered to limits.{name} = {most:g} ({where})"
+        return cls(limits, manifest, place, (f"{lowered}; `await portal.sleep(hours=6)` can wait longer",))
+
+    def where(self, limit: str) -> str:
+        """The place that sets a limit."""
+        if limit == "wall_seconds":
+            return self.wall
+        return self.manifest.where("capabilities", "limits", limit)
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """A segment of a run in its sandbox. `context` has the snapshot of its beginning; `notices` say how it runs."""
+
+    piece: Piece
+    limits: RunLimits
+    notices: Sequence[str]
+    session: Session | None
+    grants: RunGrants
+    recording: Recording | None
+    journal: Journal | None
+    context: RunContext
+
+
+@dataclass(frozen=True)
 class Execution:
-    """Runs scripts against the catalog's current snapshot. `port` creates the call port of one run."""
+    """Runs the scripts of one profile against the catalog's current snapshot."""
 
     authority: Authority
     catalog: Catalog
     checker: Checker | None
-    port: Callable[[Broker], CallPort]
+    docs_search: DocsSearch
+    gateway: Gateway
     sandbox: Callable[[], Awaitable[Sandbox]]
     sessions: Sessions
-    observations: Observations
     audit: Audit
-    middleware: Sequence[Middleware]
     await_upstreams: AwaitUpstreams
     runs: Runs
-    accounts: Accounts
-    fetchers: Fetchers
     files: Workspaces
     workspace: SharedWorkspace | None = None
     """The folder that scripts share, if they may write."""
-    telemetry: Telemetry = NO_TELEMETRY
-    _histories: "WeakKeyDictionary[Session, SessionHistory]" = field(default_factory=WeakKeyDictionary)
 
     @property
     def profile(self) -> str | None:
@@ -153,7 +189,7 @@ class Execution:
         status, code = "error", "internal_error"
         # The first segment is a child of the request's span. Others have their own traces, with a link to it.
         links = [link_to(piece.head.trace)] if piece.epoch else []
-        with self.telemetry.script_run.span(
+        with self.gateway.telemetry.script_run.span(
             "run script", {instruments.RUN: piece.run_id}, links=links
         ) as found:
             try:
@@ -177,28 +213,21 @@ class Execution:
                     found[instruments.ERROR] = code
 
     async def _run(self, piece: Piece, ledger: Ledger, channel: ClientChannel, audit: RunAudit) -> Answer:
-        request, caller = piece.head.request, piece.head.caller
-        limits, wall, notices = self._limits(piece.head)
-
-        def where(limit: str) -> str:
-            return wall if limit == "wall_seconds" else self._where(limit)
-
-        if not self.authority.manifest.portal.upstreams:
-            notices.append(NO_UPSTREAMS)
+        """Do a segment's work in a sandbox, with its session, files and journal."""
+        request, caller, manifest = piece.head.request, piece.head.caller, self.authority.manifest
+        limits = RunLimits.of(manifest, piece.head)
+        notices = (*limits.notices, *([] if manifest.portal.upstreams else [NO_UPSTREAMS]))
         channel.stage("waiting for a sandbox process")
         sandbox = await self.sandbox()
         try:
-            async with (
-                self.sessions.use(sandbox, request.session, caller) as session,
-                self._grants(piece, session) as grants,
-            ):
-                fetcher = self.fetchers.of_run(self.authority.manifest)
-                history = SessionHistory()
-                if session is not None:
-                    history = self._histories.setdefault(session, history)
+            async with AsyncExitStack() as stack:
+                session = await stack.enter_async_context(self.sessions.use(sandbox, request.session, caller))
+                granted = manifest.portal.capabilities, self.files, session, caller.tenant, piece.run_id
+                grants = await stack.enter_async_context(open_grants(*granted))
+                history = self.sessions.history(session)
                 history.sources.update(piece.head.sources)
-                ledger.files = grants.files
                 authorization = Authorization(self.authority, history.sources, audit)
+                ledger.files = grants.files
                 is_journaled = session is None and self.runs.store is not None
                 recording = self._recording(piece, grants) if is_journaled else None
                 journal = self.runs.journal(piece, recording, ledger, authorization)
@@ -206,29 +235,23 @@ class Execution:
                     grants.files.before_change = journal.before_change
                 if self.workspace is not None and grants.files is not None:
                     self.workspace.watch(grants.files, authorization, journal)
-                broker = Broker(
-                    manifest=self.authority.manifest,
-                    authorization=authorization,
+                own = CallerUpstreams(self.gateway.accounts, caller, channel, limits.limits.wall_seconds / 2)
+                fetcher = self.gateway.fetchers.of_run(manifest)
+                began = piece.head.began if isinstance(recording, Repetition) else inf
+                context = RunContext(
+                    gateway=self.gateway,
                     snapshot=await self.catalog.fresh(),
+                    authorization=authorization,
+                    own=own,
                     ledger=ledger,
-                    observations=self.observations,
-                    fetcher=fetcher,
-                    audit=audit,
-                    channel=channel,
+                    broker=Broker(own, authorization, self.gateway.observations, fetcher, began),
+                    docs_search=self.docs_search,
                     history=history,
                     journal=journal,
                     waits=Waits(self.runs, journal, caller.run_owner, authorization, channel, audit),
-                    middleware=self.middleware,
-                    own=CallerUpstreams(self.accounts, caller, channel, limits.wall_seconds / 2),
-                    telemetry=self.telemetry,
                 )
-                if isinstance(recording, Repetition):
-                    work = self._resume(recording, sandbox, where, caller, grants, broker, journal)
-                else:
-                    size = len(request.code)
-                    run = sandbox.run(limits, where, session, caller.queue_key, grants, recording, size)
-                    work = self._start(run, request.code, broker, journal)
-                answer = await self._journaled(journal, work, notices)
+                segment = Segment(piece, limits, notices, session, grants, recording, journal, context)
+                answer = await self._journaled(segment, sandbox)
             identifier = session.id if session is not None and session.alive else None
         except SessionError as error:
             return _refused(ledger, RunError(error.code, str(error), hint=error.hint))
@@ -237,10 +260,6 @@ class Execution:
             answer = replace(answer, notices=(*answer.notices, lost))
         return replace(answer, session=identifier)
 
-    def _grants(self, piece: Piece, session: Session | None) -> AbstractAsyncContextManager[RunGrants]:
-        capabilities = self.authority.manifest.portal.capabilities
-        return open_grants(capabilities, self.files, session, piece.head.caller.tenant, piece.run_id)
-
     def _recording(self, piece: Piece, grants: RunGrants) -> Recording:
         """A new recording, or one that begins with the record of earlier segments."""
         record = piece.past.record
@@ -248,20 +267,19 @@ class Execution:
             return Recording()
         return Repetition(record.with_environment(grants.environment), goes_on=True, mask=self.runs.mask)
 
-    async def _journaled(
-        self, journal: Journal | None, work: Awaitable[Answer], notices: Sequence[str]
-    ) -> Answer:
-        """Do a segment's work, and write the run's end, with `notices` about how it runs.
+    async def _journaled(self, segment: Segment, sandbox: Sandbox) -> Answer:
+        """Do a segment's work, and write the run's end.
 
         If the run was suspended, or ended by someone else, the store has its answer.
         """
+        journal = segment.journal
         if journal is None:
-            return _noted(await work, notices)
+            return _noted(await self._execute_code(segment, sandbox), segment.notices)
         answer: Answer | None = None
         self.runs.opened(journal)
         try:
             with journal.scope:
-                answer = _noted(await work, notices)
+                answer = _noted(await self._execute_code(segment, sandbox), segment.notices)
             if answer is not None:
                 await journal.finish(answer)
                 return answer
@@ -270,8 +288,7 @@ class Execution:
         except StoreError as error:
             log.error("run_not_journaled", run=journal.run_id, error=str(error))
             if answer is None:
-                failure = unwritten(error, "the run was stopped")
-                answer = Answer("error", journal.run_id, error=failure, calls=journal.ledger.rows())
+                answer = _failed(segment, "error", unwritten(error, "the run was stopped"))
             # No portal may resume a run whose client has its answer; one without a client is ended only if held here.
             epoch = journal.epoch or None if journal.head.is_background else None
             await self.runs.end(journal.run_id, answer.status, answer.dump(), epoch)
@@ -280,89 +297,72 @@ class Execution:
             with anyio.CancelScope(shield=True):
                 await journal.flushed()
             self.runs.closed(journal)
-        return _noted(await self.runs.answer(journal.run_id, None), notices)
+        return _noted(await self.runs.answer(journal.run_id, None), segment.notices)
 
-    async def _start(
-        self, waiting: AbstractAsyncContextManager[Run], code: str, broker: Broker, journal: Journal | None
-    ) -> Answer:
-        """Check and run a script from its beginning, as soon as a process is free."""
-        ledger, stage = broker.ledger, broker.channel.stage
-        began = time.perf_counter()
-        async with waiting as run:
-            self.telemetry.queue_wait.record(time.perf_counter() - began)
+    async def _execute_code(self, segment: Segment, sandbox: Sandbox) -> Answer:
+        """Prepare the script, wait for its upstreams, check it, run it, and answer."""
+        if isinstance(segment.recording, Repetition):
+            return await self._go_on(segment, segment.recording, sandbox)
+        code, run_limits, context = segment.piece.head.request.code, segment.limits, segment.context
+        caller, ledger, stage = context.own.caller, context.ledger, context.own.channel.stage
+        limits, where, began = run_limits.limits, run_limits.where, time.perf_counter()
+        within = segment.session, caller.queue_key, segment.grants, segment.recording, len(code)
+        async with sandbox.run(limits, where, *within) as run:
+            self.gateway.telemetry.queue_wait.record(time.perf_counter() - began)
             is_searching = _SEARCHING.search(code) is not None  # and so may await upstreams first
-            prepared = await run.prepare(code, broker.snapshot.namespaces, may_begin=not is_searching)
+            prepared = await run.prepare(code, context.snapshot.namespaces, may_begin=not is_searching)
             if prepared.error is not None:
                 refused = _refused(ledger, prepared.error, prepared.notices)
                 return replace(refused, at=at_line(prepared.error, code))
             stage("waiting for starting upstreams")
-            await self._await_mentioned(broker.snapshot, prepared)
+            await self._await_mentioned(context.snapshot, prepared)
             stage("checking the script")
             async with self.catalog.steady() as snapshot:
-                error, found = await self._check(prepared, snapshot, broker.own.caller)
+                error, found = await self._check(prepared, snapshot, caller)
             if error is not None:
                 return _refused(ledger, error, prepared.notices)
-            broker.snapshot = snapshot
-            broker.history.record_namespaces(snapshot.library, prepared.names)
-            if journal is not None:
-                journal.note_notices((*prepared.notices, *found))
+            notices = (*prepared.notices, *found)
+            if segment.journal is not None:
+                segment.journal.note_notices(notices)
+            context.history.record_namespaces(snapshot.library, prepared.names)
+            calls = Pipeline(replace(context, snapshot=snapshot))
             stage("running the script")
             try:
-                result = await run.execute(snapshot.table(prepared.names), self.port(broker), broker)
+                result = await run.execute(snapshot.table(prepared.names), calls, calls)
             except anyio.get_cancelled_exc_class():
                 ledger.stdout = run.stdout
                 raise
-            notices = journal.head.notices if journal else (*prepared.notices, *found)
-            return self._answered(result, broker, notices, code)
+            return self._answered(result, segment, notices, code)
 
-    async def _resume(
-        self,
-        repetition: Repetition,
-        sandbox: Sandbox,
-        where: Callable[[str], str],
-        caller: Caller,
-        grants: RunGrants,
-        broker: Broker,
-        journal: Journal | None,
-    ) -> Answer:
-        """Continue where the record of a run ends. The script is not checked again: it was when it began."""
-        assert journal is not None
-        port = self.port(broker)
-        script = repetition.replayed.script
-        await self._await_mentioned(broker.snapshot, Prepared(script, frozenset(_WORD.findall(script))))
-        async with self.catalog.steady() as snapshot:
-            broker.snapshot, broker.began = snapshot, journal.head.began
-
-        async def unanswered(call: ToolCall) -> Outcome:
-            entry = broker.ledger[call.seq]
-            if (known := journal.known_outcome(entry)) is not None:
-                broker.note_arguments(call, entry)
-                return known
-            return await port(call)
-
+    async def _go_on(self, segment: Segment, repetition: Repetition, sandbox: Sandbox) -> Answer:
+        """Go on where the record of a run ends. The script is not checked again: it was when it began."""
+        script, component = repetition.replayed.script, repetition.replayed.origin.component
+        names, context = frozenset(_WORD.findall(script)), segment.context
+        await self._await_mentioned(context.snapshot, Prepared(script, names))
+        calls = Pipeline(replace(context, snapshot=await self.catalog.fresh()))
         try:
-            component = repetition.replayed.origin.component
             if component != sandbox.component:
                 sandbox = await self.runs.components.sandbox(component)
-            name = f"{caller.queue_key} resumed"
+            name, where = f"{context.own.caller.queue_key} resumed", segment.limits.where
             result = await resume(
-                sandbox, repetition, where, port, broker, unanswered=unanswered, caller=name, grants=grants
+                sandbox, repetition, where, calls, calls, unanswered=calls, caller=name, grants=segment.grants
             )
         except ReplayInterruptedError as error:
             message, hint = f"the run could not be resumed: {error}", "`calls` says what it did before."
-            failure = RunError("sandbox_busy", message, hint=hint)
-            return Answer("error", journal.run_id, error=failure, calls=broker.ledger.rows())
+            return _failed(segment, "error", RunError("sandbox_busy", message, hint=hint))
         except (DivergenceError, RecordError) as error:
-            log.error("run_stuck", run=journal.run_id, reason=str(error))
-            failure = RunError("stuck", f"the run cannot go on: {error}", hint=_STUCK)
-            return Answer("stuck", journal.run_id, error=failure, calls=broker.ledger.rows())
-        return self._answered(result, broker, journal.head.notices, script)
+            log.error("run_stuck", run=segment.piece.run_id, reason=str(error))
+            return _failed(segment, "stuck", RunError("stuck", f"the run cannot go on: {error}", hint=_STUCK))
+        return self._answered(result, segment, (), script)
 
-    def _answered(self, result: RunResult, broker: Broker, notices: Sequence[str], code: str) -> Answer:
-        ledger, error = broker.ledger, result.error
+    def _answered(self, result: RunResult, segment: Segment, notices: Sequence[str], code: str) -> Answer:
+        ledger, error, journal = segment.context.ledger, result.error, segment.journal
         ms = round(result.wall_ms, 1)
-        self.telemetry.result_bytes.add(result.answers_bytes)
+        self.gateway.telemetry.result_bytes.add(result.answers_bytes)
         log.info("script_ran", run=ledger.run_id, error=error and error.code, calls=ledger.calls, ms=ms)
+        if journal is not None:  # it has those of earlier segments, too
+            notices = journal.head.notices
+        own = (*segment.context.notices.lines(), *result.notices, *_stdout_notice(result, segment.limits))
         return Answer(
             status="ok" if error is None else "error",
             run_id=ledger.run_id,
@@ -371,9 +371,9 @@ class Execution:
             error=error,
             at="" if error is None else at_line(error, code),
             calls=ledger.rows(),
-            notices=(*notices, *broker.notices(), *result.notices, *self._stdout_notice(result)),
+            notices=(*notices, *own),
             emitted=result.emitted,
-            sources=sorted(broker.authorization.sources),
+            sources=sorted(segment.context.authorization.sources),
         )
 
     async def _await_mentioned(self, snapshot: Snapshot, prepared: Prepared) -> None:
@@ -386,7 +386,7 @@ class Execution:
             keys = {
                 key for key, namespace in self.authority.manifest.namespaces.items() if namespace in waited
             }
-            await self.await_upstreams(self.accounts.fleet, keys)
+            await self.await_upstreams(self.gateway.accounts.fleet, keys)
             await self.catalog.fresh()
 
     async def _check(
@@ -398,7 +398,7 @@ class Execution:
         if self.authority.manifest.portal.capabilities.files:
             mistakes = tuple(each for each in prepared.problems if each.code != "no_files")
             prepared = replace(prepared, problems=mistakes)
-        with self.telemetry.check.span("check script", {}) as found:
+        with self.gateway.telemetry.check.span("check script", {}) as found:
             diagnostics = await self.checker.check(prepared, snapshot, caller.queue_key)
             refusing = [diagnostic for diagnostic in diagnostics if diagnostic.refuses]
             if refusing and self.authority.manifest.portal.server.check == "strict":
@@ -410,33 +410,20 @@ class Execution:
             for each in diagnostics
         ]
 
-    def _limits(self, head: RunHead) -> tuple[Limits, str, list[str]]:
-        """The limits of a run, the place that sets its `wall_seconds`, and notices."""
-        name, limits = self.authority.manifest.portal.capabilities.limits.of_run(head.is_background)
-        where, most = self._where(name), limits.wall_seconds
-        seconds = head.request.timeout_seconds or most
-        if seconds < most:
-            return limits.model_copy(update={"wall_seconds": seconds}), "timeout_seconds of this call", []
-        place = where if name == "wall_seconds" else f"{name}, {where}"
-        if seconds == most:
-            return limits, place, []
-        lowered = f"timeout_seconds {seconds:g} was lowered to limits.{name} = {most:g} ({where})"
-        return limits, place, [f"{lowered}; `await portal.sleep(hours=6)` can wait longer"]
 
-    def _where(self, limit: str) -> str:
-        return self.authority.manifest.where("capabilities", "limits", limit)
-
-    def _stdout_notice(self, result: RunResult) -> tuple[str, ...]:
-        if not result.stdout_bytes_dropped:
-            return ()
-        kept = self.authority.manifest.portal.capabilities.limits.stdout_bytes
-        where = self._where("stdout_bytes")
-        limit = f"limits.stdout_bytes = {kept:,} ({where})"
-        return (f"stdout: {result.stdout_bytes_dropped:,} bytes over {limit} were dropped",)
+def _stdout_notice(result: RunResult, limits: RunLimits) -> tuple[str, ...]:
+    if not result.stdout_bytes_dropped:
+        return ()
+    limit = f"limits.stdout_bytes = {limits.limits.stdout_bytes:,} ({limits.where('stdout_bytes')})"
+    return (f"stdout: {result.stdout_bytes_dropped:,} bytes over {limit} were dropped",)
 
 
 def _noted(answer: Answer, notices: Sequence[str]) -> Answer:
     return replace(answer, notices=(*notices, *answer.notices))
+
+
+def _failed(segment: Segment, status: RunState, error: RunError) -> Answer:
+    return Answer(status, segment.piece.run_id, error=error, calls=segment.context.ledger.rows())
 
 
 def _refused(ledger: Ledger, error: RunError, notices: Sequence[str] = ()) -> Answer:

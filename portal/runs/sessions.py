@@ -4,12 +4,14 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import anyio
 
 from manifests.portal_manifest import ServerSettings
 from portal.base.caller import Caller
 from portal.base.errors import RunsError
+from portal.calls.run import SessionHistory
 from portal.records.store.records import ambiguous
 from sandbox_runtime.errors import WorkerStartError
 from sandbox_runtime.fair_queue import has_room
@@ -50,6 +52,7 @@ class Sessions:
         """By id, least recently used first."""
         self._busy: dict[object, Caller] = {}
         """By id, the sessions that run a script, and those that are starting."""
+        self._histories: WeakKeyDictionary[Session, SessionHistory] = WeakKeyDictionary()
 
     @asynccontextmanager
     async def use(
@@ -79,6 +82,10 @@ class Sessions:
             if session.alive:
                 ends = anyio.current_time() + self._idle_seconds
                 self._idle[session.id] = IdleSession(session, owner, ends)
+
+    def history(self, session: Session | None) -> SessionHistory:
+        """What earlier runs left in a session's variables; nothing without a session."""
+        return SessionHistory() if session is None else self._histories.setdefault(session, SessionHistory())
 
     async def keep(self) -> None:
         """Drop each idle session when it expires, until cancelled."""

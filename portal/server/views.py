@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -14,15 +13,12 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from manifests.manifest import Manifest, narrowed
 from manifests.portal_manifest import Capabilities, Profile
-from portal.calls.broker import Broker
-from portal.calls.script_search import ScriptSearch
 from portal.catalog.authority import Authority, CallRates, Policy
 from portal.catalog.catalog import Catalog
 from portal.catalog.check.checker import Checker, open_checker
 from portal.catalog.docs_search import DocsSearch
 from portal.library.observed import Observations
 from portal.runs.execution import Execution
-from sandbox_runtime.call_port import CallPort
 from upstreams.fleet import Fleet
 
 _PREFIX = "mcp-code-portal-"
@@ -56,9 +52,7 @@ class View:
         return self.authority.manifest
 
 
-NewExecution: TypeAlias = Callable[
-    [Authority, Catalog, Checker | None, Callable[[Broker], CallPort]], Execution
-]
+NewExecution: TypeAlias = Callable[[Authority, Catalog, Checker | None, DocsSearch], Execution]
 
 
 @dataclass(frozen=True)
@@ -133,7 +127,7 @@ class Views:
                 checker = await stack.enter_async_context(open_checker(stubs, repairs=settings.repairs))
             catalog = Catalog(authority, stubs, checker, self.observations)
             search = DocsSearch(authority, catalog, self.fleet, self.waiting)
-            execution = self.new_execution(authority, catalog, checker, partial(ScriptSearch, search))
+            execution = self.new_execution(authority, catalog, checker, search)
             task_status.started(View(authority, catalog, search, execution))
             await catalog.keep(self.fleet)
 

@@ -27,9 +27,15 @@ from portal.app.http_access import HttpAccess
 from portal.app.serving import build_http_app
 from portal.calls.broker import Broker
 from portal.calls.caller_upstreams import CallerUpstreams
+from portal.calls.fetch import Fetchers
+from portal.calls.pipeline import Pipeline
+from portal.calls.run import Gateway, RunContext
 from portal.catalog.authority import Authorization
+from portal.catalog.snapshot import Snapshot
+from portal.identity.accounts import Accounts
 from portal.library.observed import Observations
 from portal.middleware import Middleware
+from portal.records.audit.audit import NO_RUN_AUDIT, RunAudit
 from portal.records.ledger import Ledger
 from portal.server.portal import Portal
 from portal.server.server import build_server
@@ -186,6 +192,16 @@ class LateTool:
         self.declares(annotations=after)
 
 
+def run_context(
+    accounts: Accounts, snapshot: Snapshot, authorization: Authorization, *middleware: Middleware
+) -> RunContext:
+    """The context of a run without a client, a session or a store."""
+    own, observations = CallerUpstreams(accounts), Observations(None)
+    gateway = Gateway(accounts, Fetchers(lambda port: False), observations, middleware)
+    broker = Broker(own, authorization, observations)
+    return RunContext(gateway, snapshot, authorization, own, Ledger(), broker)
+
+
 @dataclass(frozen=True)
 class Opened:
     """A portal and a client of it."""
@@ -193,12 +209,11 @@ class Opened:
     portal: Portal
     client: Client
 
-    async def broker(self, *middleware: Middleware) -> Broker:
+    async def calls(self, *middleware: Middleware, audit: RunAudit = NO_RUN_AUDIT) -> Pipeline:
         """The port for the calls of a run that begins now."""
         own, snapshot = self.portal, await self.portal.catalog.fresh()
-        upstreams, authorization = CallerUpstreams(own.accounts), Authorization(own.authority, set())
-        seen = Observations(None)
-        return Broker(own.manifest, authorization, snapshot, upstreams, Ledger(), seen, middleware=middleware)
+        authorization = Authorization(own.authority, set(), audit)
+        return Pipeline(run_context(own.accounts, snapshot, authorization, *middleware))
 
     async def call(self, name: str, **arguments: Json) -> CallToolResult:
         with anyio.fail_after(DEADLINE_SECONDS):

@@ -22,7 +22,7 @@ from manifests.json_value import Json
 from manifests.loader import load_manifest
 from portal.base.caller import Caller
 from portal.base.errors import PortalError
-from portal.calls.broker import Broker
+from portal.calls.pipeline import WAY, Pipeline
 from portal.middleware import BrokerCall, CallError, Middleware, Next, Outcome, load_middleware
 from portal.records.audit.audit import NO_AUDIT
 from sandbox_runtime.call_port import ToolCall
@@ -69,10 +69,10 @@ async def portal(peer: Peer, tmp_path_factory: pytest.TempPathFactory) -> AsyncI
         yield portal
 
 
-async def called(broker: Broker, function: str, **arguments: Json) -> Outcome:
-    seq = broker.ledger.calls + 1
-    broker.open(seq, function)
-    return await broker(ToolCall(seq, function, arguments))
+async def called(calls: Pipeline, function: str, **arguments: Json) -> Outcome:
+    seq = calls.run.ledger.calls + 1
+    calls.open(seq, function)
+    return await calls(ToolCall(seq, function, arguments))
 
 
 def code_of(outcome: Outcome) -> str | None:
@@ -90,14 +90,14 @@ async def test_middleware_sees_what_is_called_by_whom(portal: Opened, peer: Peer
         seen.append(call)
         return await next(call)
 
-    broker = await portal.broker(watching)
-    broker.ledger.run_id = "run_1"
-    broker.audit = NO_AUDIT.run("run_1", Caller("x", "x", tenant="acme"), "reader")
-    assert (await called(broker, "store.echo", a=1)).value == {"a": 1}
+    audit = NO_AUDIT.run("run_1", Caller("x", "x", tenant="acme"), "reader")
+    calls = await portal.calls(watching, audit=audit)
+    calls.run.ledger.run_id = "run_1"
+    assert (await called(calls, "store.echo", a=1)).value == {"a": 1}
     before = len(peer.calls)
     refused = ("store.wipe", "store.drop_all")
-    assert [code_of(await called(broker, function)) for function in refused] == ["not_granted"] * 2
-    await called(broker, "portal.resources")
+    assert [code_of(await called(calls, function)) for function in refused] == ["not_granted"] * 2
+    await called(calls, "portal.resources")
     assert len(peer.calls) == before, "what is refused is not made by middleware that passes it on"
     first, second, *others = seen
     assert first == BrokerCall(
@@ -119,12 +119,12 @@ async def test_nothing_passes_beside_what_middleware_saw(portal: Opened) -> None
         return hide
 
     for middleware in (hiding({"n": 3}), passing):
-        broker = await portal.broker(middleware)
-        outcome = await called(broker, "store.both")
+        calls = await portal.calls(middleware)
+        outcome = await called(calls, "store.both")
         assert (outcome.value["n"], outcome.content) == (3, [{"type": "text", "text": None}])
-        failed = await called(broker, "store.both", fails=True)
+        failed = await called(calls, "store.both", fails=True)
         assert (code_of(failed), failed.data, failed.content) == ("tool_error", None, None)
-    plain = await called(await portal.broker(), "store.both")
+    plain = await called(await portal.calls(), "store.both")
     assert (plain.beside, plain.content) == ([0], [{"type": "text", "text": "mail ann@example.org"}])
 
 
@@ -136,8 +136,8 @@ async def test_the_first_middleware_is_outermost(portal: Opened, peer: Peer) -> 
 
         return add
 
-    broker = await portal.broker(adding("a"), adding("b"))
-    outcome = await called(broker, "store.read", path="public/")
+    calls = await portal.calls(adding("a"), adding("b"))
+    outcome = await called(calls, "store.read", path="public/")
     assert peer.calls[-1] == ("read", {"path": "public/ab"})
     assert outcome.value == {"path": "public/abBA"}
 
@@ -163,10 +163,10 @@ async def test_only_arguments_can_be_replaced_and_are_authorized_and_validated(
         return await next(replace(call, **changed))
 
     before = len(peer.calls)
-    broker = await portal.broker(rewriting)
-    assert code_of(await called(broker, "store.read", path="public/y")) == code
+    calls = await portal.calls(rewriting)
+    assert code_of(await called(calls, "store.read", path="public/y")) == code
     assert len(peer.calls) - before == (1 if code is None else 0)
-    assert [row["state"] for row in broker.ledger.rows()] == ["done" if code is None else "refused"]
+    assert [row["state"] for row in calls.run.ledger.rows()] == ["done" if code is None else "refused"]
 
 
 async def test_arguments_that_change_after_they_were_authorized_are_not_sent(
@@ -179,7 +179,7 @@ async def test_arguments_that_change_after_they_were_authorized_are_not_sent(
         inner["deep"]["x"] = 2
         return await sending
 
-    assert (await called(await portal.broker(tricky), "store.echo")).value == {"deep": {"x": 1}}
+    assert (await called(await portal.calls(tricky), "store.echo")).value == {"deep": {"x": 1}}
     assert peer.calls[-1] == ("echo", {"deep": {"x": 1}})
 
 
@@ -199,9 +199,9 @@ async def test_a_value_without_a_call_is_no_call_and_a_veto_a_refusal(
     portal: Opened, peer: Peer, middleware: Middleware, code: str | None, state: str, answered_by: str | None
 ) -> None:
     before = len(peer.calls)
-    broker = await portal.broker(middleware)
-    assert code_of(await called(broker, "store.echo")) == code
-    (row,) = broker.ledger.rows()
+    calls = await portal.calls(middleware)
+    assert code_of(await called(calls, "store.echo")) == code
+    (row,) = calls.run.ledger.rows()
     assert (row["state"], row.get("answered_by"), row.get("error", {}).get("code")) == (
         state,
         answered_by,
@@ -259,16 +259,16 @@ async def test_faulty_middleware_fails_the_call_without_internals(
     around: tuple[Middleware, ...],
 ) -> None:
     before = len(peer.calls)
-    broker = await portal.broker(*around, middleware)
+    calls = await portal.calls(*around, middleware)
     with structlog.testing.capture_logs() as logs:
-        outcome = await called(broker, function)
+        outcome = await called(calls, function)
     assert outcome.error is not None and outcome.error.code == "middleware_error"
     assert "secret" not in f"{outcome.error.message} {outcome.error.hint}"
     assert "middleware_failed" in [line["event"] for line in logs]
-    assert (broker.ledger[1].state, len(peer.calls) - before) == (state, 0 if state == "refused" else 1)
+    assert (calls.run.ledger[1].state, len(peer.calls) - before) == (state, 0 if state == "refused" else 1)
     # The upstream's answer is kept.
     told = {"failed": "tool_error", "refused": "not_granted" if "drop" in function else "middleware_error"}
-    assert broker.ledger.rows()[0]["error"]["code"] == told.get(state, "middleware_error")
+    assert calls.run.ledger.rows()[0]["error"]["code"] == told.get(state, "middleware_error")
 
 
 async def test_next_does_nothing_after_its_middleware_has_returned(portal: Opened, peer: Peer) -> None:
@@ -279,16 +279,14 @@ async def test_next_does_nothing_after_its_middleware_has_returned(portal: Opene
         return Outcome(value=1)
 
     before = len(peer.calls)
-    await called(await portal.broker(keeping), "store.echo")
+    await called(await portal.calls(keeping), "store.echo")
     ((call, next),) = kept
     with pytest.raises(Exception, match="returned"):
         await next(call)
     assert len(peer.calls) == before
 
 
-async def test_a_failure_of_the_portal_is_not_hidden_by_middleware(
-    portal: Opened, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failure_of_the_portal_is_not_hidden_by_middleware(portal: Opened) -> None:
     async def hiding(call: BrokerCall, next: Next) -> Outcome:
         try:
             return await next(call)
@@ -298,15 +296,14 @@ async def test_a_failure_of_the_portal_is_not_hidden_by_middleware(
     async def fails(*arguments: object) -> Outcome:
         raise RuntimeError("of the portal")
 
-    broker = await portal.broker(passing, hiding)
-    monkeypatch.setattr(broker, "_send", fails)
+    calls = replace(await portal.calls(passing, hiding), steps=(*WAY[:-1], fails))
     with pytest.raises(RuntimeError, match="of the portal"):
-        await called(broker, "store.echo")
+        await called(calls, "store.echo")
 
 
 async def test_middleware_waits_for_calls_at_once(portal: Opened) -> None:
-    broker = await portal.broker(passing)
-    outcomes = await asyncio.gather(*(called(broker, "store.together") for _ in range(2)))
+    calls = await portal.calls(passing)
+    outcomes = await asyncio.gather(*(called(calls, "store.together") for _ in range(2)))
     assert [code_of(each) for each in outcomes] == [None, None]
 
 

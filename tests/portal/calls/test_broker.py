@@ -48,31 +48,31 @@ async def test_a_call_that_may_not_be_is_refused_and_not_sent(
     portal: Opened, peer: Peer, function: str, arguments: dict[str, Json], code: str
 ) -> None:
     before = len(peer.calls)
-    broker = await portal.broker()
-    broker.open(1, function)
-    outcome = await broker(ToolCall(1, function, arguments))
+    calls = await portal.calls()
+    calls.open(1, function)
+    outcome = await calls(ToolCall(1, function, arguments))
     assert outcome.error is not None and outcome.error.hint
     assert len(outcome.error.message) < 2_000
-    (row,) = broker.ledger.rows()
+    (row,) = calls.run.ledger.rows()
     assert (row["state"], row["error"]["code"]) == ("refused", code)
     assert len(peer.calls) == before
 
 
 async def test_repairs_are_sent_and_told_once_for_a_loop(portal: Opened, peer: Peer) -> None:
-    broker = await portal.broker()
+    calls = await portal.calls()
     for seq in (1, 2, 3):
-        broker.open(seq, "store.typed")
-        assert (await broker(ToolCall(seq, "store.typed", {"a": str(seq)}))).error is None
+        calls.open(seq, "store.typed")
+        assert (await calls(ToolCall(seq, "store.typed", {"a": str(seq)}))).error is None
         assert peer.calls[-1] == ("typed", {"a": seq})
-    (notice,) = broker.repairs.notices()
+    (notice,) = calls.run.notices.lines()
     assert "'1' was sent as 1" in notice
     assert "(3 times)" in notice
 
 
 async def test_a_call_that_is_cancelled_before_it_is_sent_is_not_started(portal: Opened) -> None:
-    broker = await portal.broker()
+    calls = await portal.calls()
     with anyio.CancelScope() as scope:
         scope.cancel()
-        broker.open(1, "store.echo")
-        await broker(ToolCall(1, "store.echo", {}))
-    assert [row["state"] for row in broker.ledger.rows()] in (["not_started"], ["unknown"])
+        calls.open(1, "store.echo")
+        await calls(ToolCall(1, "store.echo", {}))
+    assert [row["state"] for row in calls.run.ledger.rows()] in (["not_started"], ["unknown"])

@@ -2,9 +2,7 @@
 
 import json
 import re
-import sys
 from pathlib import Path
-from types import FrameType
 
 import pytest
 from mcp_types import CallToolResult
@@ -14,6 +12,7 @@ from manifests.grants import FileGrant, Limits, NetworkGrant
 from manifests.json_value import Json
 from manifests.loader import load_manifest
 from manifests.portal_manifest import PortalManifest, RunsSettings
+from portal.calls.pipeline import WAY
 from portal.cli.command_line import run_command_line
 from tests.portal.peers import Act, Peer, opened, schema, structured, text, tool
 
@@ -116,32 +115,13 @@ def test_every_limit_is_told_with_its_default() -> None:
     assert {name: int(number) * UNITS[unit] for name, number, unit in rows} == Limits().model_dump()
 
 
-def files_to_read() -> list[str]:
-    _, _, told = README.partition("can be followed by reading these files in order")
-    return re.findall(r"`([\w/]+\.py)`", told.partition("\n\n")[0])
-
-
-async def test_a_run_goes_through_the_files_to_read_in_their_order(tmp_path: Path) -> None:
-    assert 6 <= len(files_to_read()) <= 11 and all((ROOT / file).is_file() for file in files_to_read())
-    entered: dict[str, None] = {}
-
-    def note(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and frame.f_code.co_name != "__init__":
-            entered[frame.f_code.co_filename] = None
-
-    async with opened(tmp_path, {"tickets": tickets()}) as portal:
-        await portal.search()  # now the upstream has started
-        sys.setprofile(note)
-        try:
-            assert await portal.result_of("await tickets.get_issue(id=1)")
-        finally:
-            sys.setprofile(None)
-    elsewhere = ("sandbox_runtime/worker/worker.py", "sandbox_runtime/guest/")  # in the worker's process
-    assert all(any(file.startswith(place) for file in files_to_read()) for place in elsewhere)
-    here = [file for file in files_to_read() if not file.startswith(elsewhere)]
-    assert [file for file in entered if file in {str(ROOT / each) for each in here}] == [
-        str(ROOT / file) for file in here
-    ]
+@pytest.mark.parametrize("page", ["README.md", "docs/calls.md"])
+def test_the_way_of_a_call_is_told_as_it_is(page: str) -> None:
+    told = (ROOT / page).read_text("utf-8")
+    shown = dict(re.findall(r"^(\w+) = \((.*)\)$", told, re.MULTILINE))
+    steps = [step.__name__ for step in WAY]
+    assert re.findall(r"\w+", shown["WAY"].replace("*ATTEMPT", shown["ATTEMPT"])) == steps
+    assert page == "README.md" or re.findall(r"^\| `(\w+)` \|", told, re.MULTILINE) == steps
 
 
 def test_readme_is_short() -> None:

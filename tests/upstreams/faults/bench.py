@@ -1,4 +1,4 @@
-"""One faulty upstream beside a healthy one, behind a broker, and what a script would see of its calls."""
+"""One faulty upstream beside a healthy one, behind a pipeline, and what a script would see of its calls."""
 
 import json
 import sys
@@ -11,15 +11,13 @@ import anyio
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
-from portal.calls.broker import Broker
-from portal.calls.caller_upstreams import CallerUpstreams
+from portal.calls.pipeline import Pipeline
 from portal.catalog.authority import Authority, Authorization
 from portal.catalog.catalog import Catalog
 from portal.identity.accounts import Accounts
 from portal.library.observed import Observations
-from portal.records.ledger import Ledger
 from sandbox_runtime.call_port import ToolCall
-from tests.portal.peers import write_manifest
+from tests.portal.peers import run_context, write_manifest
 from tests.upstreams.faults.http_server import FaultyHttpServer
 from tests.upstreams.peers import DEADLINE_SECONDS, RAW_SERVER, WatchedFleet, open_fleet
 
@@ -35,26 +33,26 @@ class Seen:
 class Bench:
     """Calls as a script's, in one run."""
 
-    def __init__(self, broker: Broker, watched: WatchedFleet, healthy: FaultyHttpServer) -> None:
+    def __init__(self, calls: Pipeline, watched: WatchedFleet, healthy: FaultyHttpServer) -> None:
         self.watched = watched
         self.healthy = healthy
         self.values: dict[int, Json] = {}
-        self._broker = broker
+        self._calls = calls
         self._seq = 0
 
     async def call(self, function: str, **arguments: Json) -> Seen:
         self._seq += 1
         seq = self._seq
-        self._broker.open(seq, function)
+        self._calls.open(seq, function)
         with anyio.fail_after(DEADLINE_SECONDS):
-            outcome = await self._broker(ToolCall(seq, function, arguments))
+            outcome = await self._calls(ToolCall(seq, function, arguments))
         self.values[seq] = outcome.value
-        row = self._broker.ledger.rows()[seq - 1]
+        row = self._calls.run.ledger.rows()[seq - 1]
         return Seen(outcome.error.code if outcome.error else "ok", row["state"])
 
     def ledger(self) -> list[Json]:
         """The rows of all calls so far."""
-        return self._broker.ledger.rows()
+        return self._calls.run.ledger.rows()
 
     async def call_beside(self, function: str) -> Seen:
         """The same, while the healthy upstream answers ten calls and must not have to wait for this one."""
@@ -103,11 +101,8 @@ async def bench(folder: Path, faulty: dict[str, Json]) -> AsyncIterator[Bench]:
             tasks.start_soon(catalog.keep, fleet)
             assert not await fleet.settled(DEADLINE_SECONDS)
             snapshot = await catalog.fresh()
-            own = CallerUpstreams(Accounts(manifest, fleet, None))
-            broker = Broker(
-                manifest, Authorization(authority, set()), snapshot, own, Ledger(), Observations(None)
-            )
-            yield Bench(broker, watched, healthy)
+            context = run_context(Accounts(manifest, fleet, None), snapshot, Authorization(authority, set()))
+            yield Bench(Pipeline(context), watched, healthy)
             tasks.cancel_scope.cancel()
 
 

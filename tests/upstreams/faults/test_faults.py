@@ -179,7 +179,7 @@ HTTP_FAULTS = [
 
 @asynccontextmanager
 async def struck(folder: Path, fault: Fault) -> AsyncIterator[tuple[FaultyHttpServer, Bench]]:
-    """A server with this fault, behind a broker."""
+    """A server with this fault, behind a pipeline."""
     seconds = CALL_SECONDS if LATE in (fault.act, fault.look) else 30
     server = FaultyHttpServer(fault.fault, always=fault.always)
     async with server.serving(), bench(folder, {"url": server.url, "call_seconds": seconds}) as bench_:
