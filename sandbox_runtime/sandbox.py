@@ -218,7 +218,8 @@ class Workers:
     async def open(self) -> None:
         """Start all workers. Raises WorkerStartError: one did not start."""
         for worker in await asyncio.gather(*(self.start(self._replace) for _ in range(self.size))):
-            self._add_free(worker)
+            if worker.is_alive:  # else it is already being replaced
+                self._add_free(worker)
 
     async def start(self, on_death: Callable[[WorkerProcess], None]) -> WorkerProcess:
         """Start one more worker, for the pool or for a session; `on_death` drops it. Raises WorkerStartError."""
@@ -289,6 +290,8 @@ class Workers:
 
     def _retire(self, worker: WorkerProcess) -> None:
         del self.free[worker]
+        self.all.remove(worker)
+        self._pooled -= 1
         worker.kill("it was no longer needed")
 
     def _hold(self, worker: WorkerProcess, caller: str) -> None:
@@ -315,13 +318,12 @@ class Workers:
 
     def _replace(self, dead: WorkerProcess) -> None:
         if dead not in self.all:
-            return  # it did not start
+            return  # it did not start, or was retired
         self.all.remove(dead)
-        is_retired = dead not in self.free and dead not in self._held
         self._let_go(dead)
         if (retiring := self.free.pop(dead, None)) is not None:
             retiring.cancel()
-        if is_retired or (self._pooled > self.size and not self.waiting):
+        if self._pooled > self.size and not self.waiting:
             self._pooled -= 1
         elif self._is_open:
             self._start_respawn()

@@ -59,12 +59,12 @@ class Supervisor:
                 connections.start_soon(self._end_when_removed, connections.cancel_scope)
                 if await self._connector.recall():
                     await self._rest()
-                former: Session | None = None
+                was_refused = False
                 while True:
-                    was_refused = former is not None and former.retirement.was_refused
                     ending = await connections.start(self._connect, was_refused)
                     await self._wait_to_reconnect(ending)
-                    former = ending.session
+                    if ending.session is not None:  # a failed attempt changes nothing about it
+                        was_refused = ending.session.retirement.was_refused
         finally:
             self._connection.stop("the portal is stopping")
 

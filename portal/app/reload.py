@@ -151,10 +151,10 @@ class Reload:
 
     async def replace(self, manifest: Manifest, bound: Collection[str]) -> FleetChanges:
         """Switch to this manifest, with a view for each profile of `bound`."""
-        prepared = await self.views.prepared(manifest, bound)
+        prepared, settings = await self.views.prepared(manifest, bound), upstream_settings(manifest)
         # No await from here on, so that no request sees half of the change (rule 2).
+        changes = self.fleet.replace(settings, manifest.hidden)
         self.views.switch(prepared)
-        changes = self.fleet.replace(upstream_settings(manifest), manifest.hidden)
         self.runs.replace(self.views[None].manifest)
         return changes
 

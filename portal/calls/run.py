@@ -192,7 +192,8 @@ class RunContext:
         # The error says why an upstream is down, perhaps in the upstream's own words.
         silent = {*self.snapshot.silent} & {function.partition(".")[0]}
         about = [name for name, namespace in self.manifest.namespaces.items() if namespace in silent]
-        entry.sources |= self.authorization.carry(about)
+        # If a reload removed the upstream, its words count as those of any source.
+        entry.sources |= self.authorization.carry(about if about or not silent else None)
         return self.snapshot.absence(function, with_nearest=self._absent <= MAX_NEAREST)
 
 

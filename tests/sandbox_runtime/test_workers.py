@@ -273,6 +273,8 @@ async def test_instance_is_renewed_once_after_each_run_before_its_next_script_ne
     with anyio.fail_after(5):
         while len(told[0].kinds) < 2:
             await anyio.lowlevel.checkpoint()
+    for retirement in pool.free.values():
+        retirement.cancel()
 
 
 @pytest.mark.parametrize(

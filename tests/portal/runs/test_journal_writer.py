@@ -34,7 +34,9 @@ class Store:
     def __init__(self, folder: Path) -> None:
         self.tables, self.is_held, self.jobs, self.made = opened(folder), False, list[Any](), list[bool]()
 
-    def submit(self, work: Any, done: Callable[[Any, Any], None], *, is_lasting: bool = False) -> None:
+    def submit(
+        self, work: Any, done: Callable[[Any, Any], None], *, is_lasting: bool, is_brief: bool
+    ) -> None:
         self.jobs.append((work, done))
         self.made.append(is_lasting)
         if not self.is_held:
