@@ -63,11 +63,13 @@ class Rows(NamedTuple):
         """Whether they are at most about 16 KiB as JSON, which takes well under a millisecond to write."""
         if self.answer is not None:
             return False  # a run has one answer, which may be large
-        texts = [event.text for event in self.events]
-        if self.is_first and self.head is not None:
-            texts.append(self.head.request.code)
+        texts: list[str | bytes] = [event.text for event in self.events]
+        texts += [call.shown for call in self.calls]
+        if self.head is not None:  # its record has the script once more, and as much again of settings
+            texts += 3 * [self.head.request.code]
         outcomes = [outcome for _, _, outcome in self.outcomes]
-        left = _BRIEF_BYTES - sum(map(len, texts)) - sum(len(one.text or b"") for one in outcomes)
+        texts += [one.text or b"" for one in outcomes]
+        left = _BRIEF_BYTES - sum(map(len, texts)) - 200 * len(self.entries)
         values = [value for one in outcomes for value in (one.value, one.content, one.data)]
         while values and left > 0:
             each = values.pop()

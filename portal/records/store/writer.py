@@ -190,10 +190,16 @@ class RunStore:
                     jobs.append(self._jobs.get_nowait())
             is_open = None not in jobs
             wanted = sorted((job for job in jobs if job is not None), key=attrgetter("is_last"))
-            for job, result, failure in self._commit(wanted):
+            outcomes = self._commit(wanted)
+            # One commit for all of them. Only those that wait for the disk tell how fast it is.
+            seconds = (
+                self._local.commit_seconds if self._local and any(job.is_lasting for job in wanted) else None
+            )
+            for job, result, failure in outcomes:
+                noted, seconds = (None if failure else seconds), None
                 # If the loop has ended, no one waits any longer.
                 with suppress(RuntimeError):
-                    job.loop.call_soon_threadsafe(self._end, job, result, failure)
+                    job.loop.call_soon_threadsafe(self._end, job, result, failure, noted)
 
     def _commit(self, jobs: list[_Job], *, is_patient: bool = True) -> list[_Outcome]:
         """Do these jobs in one transaction. Only an impatient one is committed on the event loop."""
@@ -206,11 +212,11 @@ class RunStore:
         except Exception as error:  # noqa: BLE001  # the waiting tasks raise it
             return [(job, None, error) for job in jobs]
 
-    def _end(self, job: _Job, result: object, failure: Exception | None) -> None:
+    def _end(self, job: _Job, result: object, failure: Exception | None, seconds: float | None) -> None:
         self._unfinished -= 1
         self.written["thread"] += 1
-        if self._local and failure is None:
-            self._pace.note_thread(self._local.commit_seconds)
+        if seconds is not None:
+            self._pace.note_thread(seconds)
         job.done(result, failure)
 
     def _do(self, job: _Job) -> _Outcome:
