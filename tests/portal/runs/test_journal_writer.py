@@ -35,7 +35,7 @@ class Store:
         self.tables, self.is_held, self.jobs, self.made = opened(folder), False, list[Any](), list[bool]()
 
     def submit(
-        self, work: Any, done: Callable[[Any, Any], None], *, is_lasting: bool, is_brief: bool
+        self, work: Any, done: Callable[[Any, Any], None], *, is_lasting: bool, is_brief: bool = False
     ) -> None:
         self.jobs.append((work, done))
         self.made.append(is_lasting)
