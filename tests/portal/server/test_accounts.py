@@ -238,7 +238,7 @@ async def test_connections_end_when_they_are_idle_or_too_many(
         (last,) = own.portal.fleet.people._connections.values()
         with anyio.fail_after(DEADLINE_SECONDS):
             while last.upstream.state.status != "stopped":
-                await last.upstream._changed.wait()
+                await last.upstream.connection.changed()
         assert len(own.portal.fleet.people) == 0
 
 
