@@ -54,7 +54,7 @@ log = structlog.get_logger()
 
 _WORD = re.compile(r"[^\W\d]\w*")
 
-_SEARCHING = re.compile(r"\bportal\b.*\b(?:search|describe)\b", re.DOTALL)
+_SEARCHING = re.compile(r"\A(?>.*?\bportal\b).*\b(?:search|describe)\b", re.DOTALL)
 """Matches scripts that call `portal.search` or `portal.describe`: they may use any upstream."""
 
 MAX_DIAGNOSTICS = 8

@@ -150,6 +150,16 @@ async def test_forged_source_holds_nobody_up(tmp_path: Path, anyio_backend: str)
         assert await portal.result_of("await up.echo(a=1)") == {"a": 1}
 
 
+@pytest.mark.parametrize("times", [1, 25_000])
+async def test_word_that_may_begin_a_search_holds_nobody_up_however_often_it_comes(
+    tmp_path: Path, anyio_backend: str, times: int
+) -> None:
+    async with opened(tmp_path, {"up": Peer()}) as portal:
+        async with watched() as delay:
+            assert await portal.result_of("1 #" + " portal" * times) == 1
+        assert delay.seconds < MOST_SECONDS
+
+
 @pytest.mark.parametrize("size", ["10 ** 4000", "-5", "7", "True", "'many'"])
 async def test_forged_size_of_a_result_is_not_told(run: Runner, size: str) -> None:
     forged = INTERPRETER + (
