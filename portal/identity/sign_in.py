@@ -118,7 +118,8 @@ class SignIn:
         self._kept: OrderedDict[bytes, tuple[Bearer, float]] = OrderedDict()
         """The bearers of verified tokens, and until when each is cached."""
         self._asked: dict[bytes, asyncio.Future[Bearer | SignInError | None]] = {}
-        """The introspections under way, so that requests with the same token share one. None: it was cancelled."""
+        """The introspections under way, so that requests with the same token share one. None: it has no answer, such
+        as when its request was cancelled."""
         self._turns = anyio.CapacityLimiter(_AT_ONCE)
 
     async def bearer(self, token: str) -> Bearer:

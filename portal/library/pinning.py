@@ -62,8 +62,8 @@ def pins_of(upstream: ListedUpstream) -> list[Pin]:
 def accepted_listing(lock: Lock, upstream: str) -> UpstreamListing | None:
     """The part of an upstream that the lock accepts, in the form of a listing; None if it accepts nothing."""
     pins = [pin for pin in lock.pins.values() if pin.upstream == upstream]
-    rows = [
-        {"inputSchema": {}, **pin.definition, "name": pin.tool, "description": pin.description}
+    rows = [  # a pin leaves out an empty schema; without one, `read_tool` would assume another
+        {"name": pin.tool, "description": pin.description, "inputSchema": {}, **pin.definition}
         for pin in pins
     ]
     tools = tuple(tool for row in rows if (tool := read_tool(row, lambda text: None)))

@@ -51,8 +51,8 @@ log = structlog.get_logger()
 
 _WORD = re.compile(r"[^\W\d]\w*")
 
-_SEARCHING = re.compile(r"\A(?>.*?\bportal\b).*\b(?:search|describe)\b", re.DOTALL)
-"""Matches scripts that call `portal.search` or `portal.describe`: they may use any upstream."""
+_PORTAL = re.compile(r"\bportal\b")
+_SEARCHED = re.compile(r"\b(?:search|describe)\b")
 
 MAX_DIAGNOSTICS = 8
 """Findings listed in one refusal; more are counted."""
@@ -309,8 +309,8 @@ class Execution:
         within = segment.session, caller.queue_key, segment.grants, segment.recording, len(code)
         async with sandbox.run(limits, where, *within) as run:
             self.gateway.telemetry.queue_wait.record(time.perf_counter() - began)
-            is_searching = _SEARCHING.search(code) is not None  # and so may await upstreams first
-            prepared = await run.prepare(code, context.snapshot.namespaces, may_begin=not is_searching)
+            # A script that may search waits for every upstream first.
+            prepared = await run.prepare(code, context.snapshot.namespaces, may_begin=not _may_search(code))
             if prepared.error is not None:
                 refused = _refused(ledger, prepared.error, prepared.notices)
                 return replace(refused, at=at_line(prepared.error, code))
@@ -380,7 +380,7 @@ class Execution:
         """Wait until the upstreams that the script may use are in the library, or until their time to start is over."""
         silent = snapshot.silent.keys()
         is_searching = any(use.namespace not in snapshot.namespaces for use in prepared.uses)
-        is_searching |= _SEARCHING.search(prepared.source) is not None
+        is_searching |= _may_search(prepared.source)
         waited = silent if is_searching else silent & prepared.names
         if waited:
             keys = {
@@ -416,6 +416,13 @@ def _stdout_notice(result: RunResult, limits: RunLimits) -> tuple[str, ...]:
         return ()
     limit = f"limits.stdout_bytes = {limits.limits.stdout_bytes:,} ({limits.where('stdout_bytes')})"
     return (f"stdout: {result.stdout_bytes_dropped:,} bytes over {limit} were dropped",)
+
+
+def _may_search(script: str) -> bool:
+    """Whether a script may call `portal.search` or `portal.describe`, and so use any upstream."""
+    # Two patterns, since the time of one with `.*` between them grows with the square of a hostile script.
+    found = _PORTAL.search(script)
+    return found is not None and _SEARCHED.search(script, found.end()) is not None
 
 
 def _noted(answer: Answer, notices: Sequence[str]) -> Answer:

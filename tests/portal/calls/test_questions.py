@@ -175,7 +175,7 @@ async def test_a_question_ends_with_the_time_of_its_call(tmp_path: Path) -> None
 
     options = {"elicitation_callback": never}
     async with (
-        chatty_upstreams(call_seconds=0.5) as upstreams,
+        chatty_upstreams(call_seconds=3) as upstreams,  # each question has to arrive in this time
         client_of(tmp_path, upstreams, "http", "legacy", options) as ear,
     ):
         calls = ", ".join(f"{upstream}.ask()" for upstream in UPSTREAMS)

@@ -1,5 +1,6 @@
 """A replayed run is the run that was recorded, bit for bit; of another one the first difference is named."""
 
+import re
 import time
 from dataclasses import replace as changed
 
@@ -218,7 +219,8 @@ async def test_changed_answer_diverges_where_it_shows(sandbox: Sandbox, recorded
     at = index_of(record, "answered")
     answer = record.events[at]
     assert answer.kind == "answered"
-    forged = Event("answered", answer.text.replace('"chance":0.', '"chance":1.'))
+    forged = Event("answered", re.sub(r'"chance":[^,}]+', '"chance":1.5', answer.text))
+    assert forged != answer
     events = (*record.events[:at], forged, *record.events[at + 1 :])
     assert (await diverged(sandbox, changed(record, events=events))).index == index_of(record, "sent", 1)
 
