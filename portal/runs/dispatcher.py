@@ -63,6 +63,8 @@ class Dispatcher:
         self._tasks = tasks
         self._executions = executions
         self._takes_all = takes_all
+        self._taken: set[str] = set()
+        """The runs that are being resumed, and those that are tried again soon."""
         self._failures: Counter[str] = Counter()
         """By run: how many attempts to resume it have failed."""
         workers = workers or 8 * (os.cpu_count() or 1)
@@ -94,7 +96,8 @@ class Dispatcher:
                     await self._sweep(now)
                 left = {run: owner for run, owner in left.items() if not leases.is_under_way(run)}
                 for run, owner in (left | due).items():
-                    if run not in leases.resuming:
+                    if run not in self._taken:
+                        self._taken.add(run)
                         leases.resuming.add(run)
                         self._tasks.start_soon(self._resume, run, owner)
             except StoreError as error:
@@ -126,6 +129,7 @@ class Dispatcher:
 
     async def _resume(self, run: str, owner: str) -> None:
         """Resume a run of this owner until it ends or is suspended again. If the store fails, try again."""
+        resuming = self._runs.leases.resuming
         try:
             while True:
                 try:
@@ -133,13 +137,17 @@ class Dispatcher:
                         return await self._go_on(run)
                 except StoreError as error:
                     log.error("run_not_taken_up", run=run, error=str(error))
+                resuming.discard(run)  # no client waits for it
+                self._runs.note_change()
                 # Its row may say that it runs here, so no look at the store would find it.
                 await anyio.sleep(self._retry_seconds(run))
+                resuming.add(run)
         except Exception as error:  # it must not end the portal
             log.exception("run_failed", run=run, error=type(error).__name__)
             await self._runs.end(run, "error")
         finally:
-            self._runs.leases.resuming.discard(run)
+            resuming.discard(run)
+            self._taken.discard(run)
             self._runs.note_change()
 
     async def _go_on(self, run: str) -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from portal.records.store.records import StoreError
@@ -12,6 +13,7 @@ from portal.runs.answer import Answer
 from portal.runs.dispatcher import MAX_RETRY_SECONDS, retry_seconds
 from sandbox_runtime.result import RunError
 from tests.portal.kept_runs import kept_runs
+from tests.portal.peers import DEADLINE_SECONDS
 
 
 def test_attempts_to_resume_a_run_are_ever_further_apart() -> None:
@@ -51,3 +53,15 @@ async def test_a_run_is_resumed_once_the_store_that_failed_meanwhile_works_again
     async with kept_runs(tmp_path, go_on=go_on) as kept:
         await kept.until(run := await kept.start("ok"), "ok")
     assert attempts == [run] * 3
+
+
+@pytest.mark.anyio
+async def test_a_client_does_not_wait_for_a_run_that_is_tried_again_later(tmp_path: Path) -> None:
+    async def fail(*args: Any) -> Answer:
+        raise StoreError("away")
+
+    async with kept_runs(tmp_path, go_on=fail) as kept:
+        run = await kept.start("ok")
+        with anyio.fail_after(DEADLINE_SECONDS):
+            answer = await kept.runs.final_answer(run)
+    assert answer.status == "running"
