@@ -193,7 +193,7 @@ async def open_portal(
                 await service.leases.publish()
                 tasks.start_soon(dispatcher.keep)
                 tasks.start_soon(observe_runs, telemetry, kept)
-                tasks.start_soon(Webhooks(manifest, service.changes, kept).keep)
+                tasks.start_soon(Webhooks(manifest, service, kept).keep)
                 tasks.start_soon(_keep_component, lazy, components, component or guest_component())
             if settings.offers:
                 tasks.start_soon(changes.keep)

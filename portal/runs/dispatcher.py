@@ -94,11 +94,9 @@ class Dispatcher:
                 if now - swept_at > SWEEP_SECONDS or next_at <= now:  # a run has expired
                     swept_at = now
                     await self._sweep(now)
-                left = {run: owner for run, owner in left.items() if not leases.is_under_way(run)}
                 for run, owner in (left | due).items():
-                    if run not in self._taken:
+                    if run not in self._taken and (run in due or run not in self._runs.live):
                         self._taken.add(run)
-                        leases.resuming.add(run)
                         self._tasks.start_soon(self._resume, run, owner)
             except StoreError as error:
                 leases.note_store(error)
@@ -109,7 +107,7 @@ class Dispatcher:
     async def _sweep(self, now: float) -> None:
         keep_seconds = self._runs.settings.keep_days * DAY_SECONDS
         for run in await self._store.write(partial(RunTables.sweep, now=now, keep_seconds=keep_seconds)):
-            self._runs.leases.fence(run)
+            self._runs.fence(run)
         self._runs.note_change()
         needed = await self._store.read(RunTables.components)
         await self._runs.components.delete_others(needed, await self._store.read(RunTables.has_replicas))
@@ -121,17 +119,27 @@ class Dispatcher:
                 await news.wait()
             try:
                 if await self._store.is_changed():
-                    await self._runs.leases.fence_lost()
-                    self._runs.changes.note_all()
+                    await self._fence_lost()
+                    self._runs.wake_all()
             except StoreError as error:
                 self._runs.leases.note_store(error)
                 await anyio.sleep(RETRY_SECONDS)
 
+    async def _fence_lost(self) -> None:
+        """Stop the segments whose runs were ended or taken over: another process may have changed the store."""
+        live = self._runs.live
+        held = {run: journal.epoch for run, journal in live.items() if journal.epoch}
+        epochs = await self._store.read(partial(RunTables.epochs, runs=[*held])) if held else {}
+        for run, epoch in held.items():
+            if run in live and live[run].epoch == epoch and epochs.get(run) != epoch:
+                self._runs.fence(run)
+
     async def _resume(self, run: str, owner: str) -> None:
         """Resume a run of this owner until it ends or is suspended again. If the store fails, try again."""
-        resuming = self._runs.leases.resuming
+        resuming = self._runs.resuming
         try:
             while True:
+                resuming.add(run)
                 try:
                     async with self._turns.turn(owner):
                         return await self._go_on(run)
@@ -141,7 +149,6 @@ class Dispatcher:
                 self._runs.note_change()
                 # Its row may say that it runs here, so no look at the store would find it.
                 await anyio.sleep(self._retry_seconds(run))
-                resuming.add(run)
         except Exception as error:  # it must not end the portal
             log.exception("run_failed", run=run, error=type(error).__name__)
             await self._runs.end(run, "error")

@@ -163,7 +163,7 @@ class Execution:
             is_parked = answer.status in ("running", "waiting")
             return await self.runs.final_answer(piece.run_id) if is_parked else answer
         finally:
-            self.runs.leave(piece.run_id)
+            self.runs.questions.leave(piece.run_id)
 
     async def go_on(
         self, run_id: str, head: RunHead, past: Past, epoch: int, channel: ClientChannel

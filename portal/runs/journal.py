@@ -8,6 +8,7 @@ Rule 2: outcomes are written before the run's answer. Until then, no call waits 
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,6 @@ from typing import Final, Protocol
 import anyio
 import structlog
 
-from manifests.json_value import Json
 from manifests.portal_manifest import RunsSettings
 from portal.catalog.authority import Authorization
 from portal.records.ledger import Entry, Ledger
@@ -25,10 +25,10 @@ from portal.records.store import records
 from portal.records.store.run_tables import RunTables
 from portal.records.store.writer import RunStore
 from portal.runs.answer import Answer
+from portal.runs.leases import Leases
 from portal.runs.past import HEAD, Piece, RunHead, dump_chunk, dump_outcome, load_outcome, new_row
 from portal.runs.run_state import Activity, Rows, RunState
 from sandbox_runtime.call_port import CallError, Outcome
-from sandbox_runtime.guest_json import encode
 from sandbox_runtime.recording import Recording
 from sandbox_runtime.result import RunError
 from upstreams.redaction import Redaction
@@ -47,14 +47,10 @@ class Home(Protocol):
 
     settings: RunsSettings
     mask: Redaction
+    leases: Leases
     began: float
 
-    @property
-    def is_holding(self) -> bool: ...
-
-    async def hold(self, run: str, epoch: int) -> None: ...
-
-    def register(self, run: str, seq: int) -> anyio.Event: ...
+    def register(self, run: str) -> anyio.Event: ...
 
     def note_change(self) -> None: ...
 
@@ -161,35 +157,19 @@ class Journal:
         return await self._add(records.CallRow(self.run_id, seq, "call", function, "intended"))
 
     async def wait(
-        self,
-        seq: int,
-        kind: records.CallKind,
-        function: str,
-        *,
-        digest: str = "",
-        arguments_sha256: str = "",
-        name: str = "",
-        due_at: float | None = None,
-        shown: Json = None,
-        ask: Callable[[], Awaitable[None]] | None = None,
+        self, row: records.CallRow, ask: Callable[[], Awaitable[None]] | None = None
     ) -> records.CallRow | CallError:
         """Wait until a call is decided, delivered or due; suspend the run if that takes long. Returns the call's row.
 
-        `ask` is called when the row is written, so that the call can be decided.
+        `row` is written, unless an earlier segment did. Then `ask` is called, so that the call can be decided.
 
         Raises FencedError: another portal has taken the run over, or it was ended.
         """
-        row = self.past.calls.get(seq)
-        if row is not None:
+        seq = row.seq
+        if seq in self.past.calls:
             row = await self._row_now(seq)  # it may have been decided since the run was resumed
-            due_at = row.due_at
-        else:
-            text = encode(shown)
-            row = records.CallRow(
-                self.run_id, seq, kind, function, "waiting", digest, arguments_sha256, name, due_at, "", text
-            )
-            if (error := await self._add(row)) is not None:
-                return error
+        elif (error := await self._add(row)) is not None:
+            return error
         if ask is not None and row.state == "waiting":
             await ask()
         self._activity.waiting.add(seq)
@@ -199,10 +179,10 @@ class Journal:
                 computed, park_at = self._cpu_seconds(), time.monotonic() + self.park_seconds
                 while row.state == "waiting" and (left := park_at - time.monotonic()) > 0:
                     # Register, then read: a decision in between sets the event, and one may precede the call's row.
-                    changed = self.runs.register(self.run_id, seq)
+                    changed = self.runs.register(self.run_id)
                     row = await self._row_now(seq)
                     if row.state == "waiting":
-                        await self._wait_for(changed, seq, due_at, left)
+                        await self._wait_for(changed, row, left)
                 if row.state == "waiting" and self._may_park(computed):
                     await self.park()
         except asyncio.CancelledError:
@@ -227,15 +207,14 @@ class Journal:
             raise records.FencedError(self.run_id)
         return found
 
-    async def _wait_for(self, changed: anyio.Event, seq: int, due_at: float | None, seconds: float) -> None:
+    async def _wait_for(self, changed: anyio.Event, row: records.CallRow, seconds: float) -> None:
         """Wait for a change, or until the call is due, for at most `seconds`."""
-        if due_at is not None:
-            seconds = min(seconds, due_at - self.store.now())
-        with anyio.move_on_after(max(seconds, 0)):
+        due_at = math.inf if row.due_at is None else row.due_at
+        with anyio.move_on_after(max(min(seconds, due_at - self.store.now()), 0)):
             await changed.wait()
-        if due_at is not None and due_at <= self.store.now():
+        if due_at <= self.store.now():
             try:
-                await self.store.write(partial(RunTables.expire_call, run=self.run_id, seq=seq))
+                await self.store.write(partial(RunTables.expire_call, run=self.run_id, seq=row.seq))
             except records.DatabaseError as error:
                 log.error("call_not_due", run=self.run_id, error=str(error))  # the loop in `wait` tries again
 
@@ -275,7 +254,7 @@ class Journal:
             log.error("run_not_parked", run=self.run_id, error=str(error))
             return False
         except records.FencedError:
-            self.fence()
+            pass
         else:
             self.runs.note_change()
         self.scope.cancel()
@@ -294,10 +273,6 @@ class Journal:
         self._writer.write_outcomes()
         await self._writer.idle()
 
-    def fence(self) -> None:
-        """Stop at once: another portal holds the run, or it was ended."""
-        self.scope.cancel()
-
     async def _add(self, row: records.CallRow) -> CallError | None:
         await self._held()
         if self.recording is not None and self.recording.is_too_large:
@@ -311,8 +286,8 @@ class Journal:
             await self._writer.flush(is_lasting=True)
             # If this process was stopped for a while (SIGSTOP, a suspended machine), its lease may have run out, and
             # another portal would report the call as unknown while this one sends it.
-            if row.state == "intended" and not self.runs.is_holding:
-                await self.runs.hold(self.run_id, self.epoch)
+            if row.state == "intended":
+                await self.runs.leases.hold(self.run_id, self.epoch)
         except records.StoreError as error:
             log.error("run_not_journaled", run=self.run_id, error=str(error))
             failure = unwritten(error, f"{row.function} was not called")

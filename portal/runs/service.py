@@ -5,6 +5,7 @@ from collections.abc import Awaitable
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import anyio
 import structlog
@@ -63,7 +64,13 @@ class Runs:
         self.results = KeptResults(store, self.mask)
         self.components = components
         self.leases = Leases(store, address)
-        self.changes = Changes()
+        self.news = anyio.Event()
+        """Set and replaced whenever something may have happened to a run. Take it before you read the store."""
+        self._waits: WeakValueDictionary[str, anyio.Event] = WeakValueDictionary()
+        self.live: dict[str, Journal] = {}
+        """The journals of the segments that are under way in this process."""
+        self.resuming: set[str] = set()
+        """The runs that the dispatcher has begun to resume."""
         self.questions = Questions(self, tasks)
         self.approvers = Approvers.of(manifest)
         url = self.settings.public_url or (address.url() if address and not address.is_everywhere else None)
@@ -94,21 +101,21 @@ class Runs:
         return Journal(piece, self, self.store, park_seconds, recording, ledger, authorization)
 
     def opened(self, journal: Journal) -> None:
-        self.leases.opened(journal)
+        """Note that a segment of a run begins in this process."""
+        self.live[journal.run_id] = journal
 
     def closed(self, journal: Journal) -> None:
-        if self.leases.closed(journal):
-            self.changes.forget(journal.run_id)
+        if self.live.get(journal.run_id) is journal:  # the next segment may have begun
+            del self.live[journal.run_id]
 
-    @property
-    def is_holding(self) -> bool:
-        return self.leases.is_holding
+    def fence(self, run: str) -> None:
+        """Stop a segment at once, if it is under way here: its run has ended, or another portal holds it."""
+        if run in self.live:
+            self.live[run].scope.cancel()
 
-    async def hold(self, run: str, epoch: int) -> None:
-        await self.leases.hold(run, epoch)
-
-    def register(self, run: str, seq: int) -> anyio.Event:
-        return self.changes.register(run)
+    def register(self, run: str) -> anyio.Event:
+        """An event that is set when something about the waiting calls of a run may have been decided."""
+        return self._waits.setdefault(run, anyio.Event())
 
     async def start(self, profile: str | None, request: ExecuteCode, caller: Caller) -> Answer:
         """Run a script in the background. The answer says only that it runs, under which id."""
@@ -172,13 +179,11 @@ class Runs:
             # A question is removed once its decision is written, so it is looked up before the row is read.
             news, was_asked = self.news, self.questions.are_open(run)
             row = await self.store_or_error().read(partial(find_run, run=run, owner=None))
-            is_going_on = row.wake_at == 0 or self.leases.is_under_way(run) or was_asked
-            if row.state not in OPEN or not (to_its_end or is_going_on or self.questions.are_open(run)):
+            is_under_way = row.wake_at == 0 or run in self.live or run in self.resuming
+            is_awaited = to_its_end or is_under_way or was_asked or self.questions.are_open(run)
+            if row.state not in OPEN or not is_awaited:
                 return await self.answer(run, None)
             await news.wait()
-
-    def leave(self, run: str) -> None:
-        self.questions.leave(run)
 
     # For people and their tools
 
@@ -210,7 +215,7 @@ class Runs:
     async def cancel(self, run: str, owner: str | None) -> str:
         """End a run in any state. Returns its id. Raises RunsError."""
         run = await self.store_or_error().write(partial(cancel_run, run=run, owner=owner), is_lasting=True)
-        self.leases.fence(run)
+        self.fence(run)
         self.note_change()
         return run
 
@@ -230,17 +235,20 @@ class Runs:
             raise RunsError(error.code, error.message, error.hint)
         return self.store
 
-    @property
-    def news(self) -> anyio.Event:
-        return self.changes.news
+    def wake(self, *runs: str) -> None:
+        """Note that something about these runs may have been decided."""
+        for run in runs:
+            self._waits.pop(run, anyio.Event()).set()
+        self.note_change()
 
-    def wake(self, run: str) -> None:
-        """Note that something about a run has been decided."""
-        self.changes.note(run)
+    def wake_all(self) -> None:
+        """Note that another process may have changed any run."""
+        self.wake(*self._waits)
 
     def note_change(self) -> None:
         """Note that something may have happened to a run."""
-        self.changes.note()
+        self.news.set()
+        self.news = anyio.Event()
 
 
 class Questions:
@@ -326,31 +334,3 @@ class Questions:
         self._unshown.pop(run, {}).clear()
         for scope in self._open.pop(run, {}).values():
             scope.cancel()
-
-
-class Changes:
-    """Wakes what waits here for a change of a run. `news` is for all runs, `register` for the calls of one."""
-
-    def __init__(self) -> None:
-        self.news = anyio.Event()
-        """Set and replaced whenever something may have happened to a run. Take it before you read the store."""
-        self._runs: dict[str, anyio.Event] = {}
-
-    def register(self, run: str) -> anyio.Event:
-        """An event that is set when something about the waiting calls of a run may have been decided."""
-        return self._runs.setdefault(run, anyio.Event())
-
-    def forget(self, run: str) -> None:
-        """Drop the event of a run whose calls wait here no longer."""
-        self._runs.pop(run, None)
-
-    def note(self, *runs: str) -> None:
-        """Note that something may have happened. The calls of these runs look whether they are decided."""
-        for run in runs:
-            self._runs.pop(run, anyio.Event()).set()
-        self.news.set()
-        self.news = anyio.Event()
-
-    def note_all(self) -> None:
-        """Note that another process may have changed any run."""
-        self.note(*self._runs)

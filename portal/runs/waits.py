@@ -27,6 +27,7 @@ from portal.runs.journal import Journal
 from portal.runs.service import Runs
 from portal.runs.shown_calls import MAX_SHOWN_CHARACTERS, readable
 from sandbox_runtime.call_port import CallError, Outcome, ToolCall
+from sandbox_runtime.guest_json import encode
 
 MAX_NAME_CHARACTERS: Final = 100
 MAX_QUESTION_CHARACTERS: Final = 2_000
@@ -105,10 +106,9 @@ class Waits:
         ask = partial(
             self.runs.questions.ask, self.journal.run_id, seq, self.runs.mask.in_value(shown), channel
         )
-        sha256 = shown.get("arguments_sha256", "")
-        row = await self.journal.wait(
-            seq, kind, function, digest=digest, arguments_sha256=sha256, shown=shown, ask=ask
-        )
+        sha256, text = shown.get("arguments_sha256", ""), encode(shown)
+        asking = CallRow(self.journal.run_id, seq, kind, function, "waiting", digest, sha256, shown=text)
+        row = await self.journal.wait(asking, ask)
         if isinstance(row, CallError):
             return row
         if row.state not in ("approved", "denied"):
@@ -137,7 +137,10 @@ class Waits:
                 return self._no_journal("portal.sleep for more than a minute")
             await anyio.sleep(seconds)
             return None
-        row = await self.journal.wait(seq, "sleep", SLEEP, due_at=self.journal.store.now() + seconds)
+        due_at = self.journal.store.now() + seconds
+        row = await self.journal.wait(
+            CallRow(self.journal.run_id, seq, "sleep", SLEEP, "waiting", due_at=due_at)
+        )
         return row if isinstance(row, CallError) else None
 
     async def _event(self, seq: int, arguments: Mapping[str, Json]) -> Json | CallError:
@@ -148,11 +151,13 @@ class Waits:
         if isinstance(url, CallError):
             return url
         assert self.journal is not None and isinstance(name, str), "or there is no URL"
-        due_at = None if timeout is None else self.journal.store.now() + timeout
-        payload = partial(RunTables.payload, run=self.journal.run_id, name=name)
+        due_at, run = None if timeout is None else self.journal.store.now() + timeout, self.journal.run_id
+        payload = partial(RunTables.payload, run=run, name=name)
         known = await self.journal.store.read(payload)
         if known is None:
-            row = await self.journal.wait(seq, "event", EVENT, name=name, due_at=due_at)
+            row = await self.journal.wait(
+                CallRow(run, seq, "event", EVENT, "waiting", name=name, due_at=due_at)
+            )
             if isinstance(row, CallError):
                 return row
             known = await self.journal.store.read(payload)

@@ -28,7 +28,7 @@ from portal.records.store.records import StoreError
 from portal.records.store.run_tables import Delivery, RunTables
 from portal.records.store.writer import RunStore
 from portal.runs.deliveries import url_number
-from portal.runs.service import Changes
+from portal.runs.service import Runs
 
 log = structlog.get_logger()
 
@@ -80,7 +80,7 @@ class Webhooks:
     """Sends the messages of a store. One URL does not delay another."""
 
     manifest: Manifest
-    changes: Changes
+    runs: Runs
     store: RunStore
 
     async def keep(self) -> None:
@@ -99,7 +99,7 @@ class Webhooks:
         pending = partial(RunTables.deliveries, hook=url_number(webhook.url), limit=AT_ONCE)
         while True:
             try:
-                news, now = self.changes.news, self.store.now()
+                news, now = self.runs.news, self.store.now()
                 found = await self.store.read(pending)
                 due = [delivery for delivery in found if delivery.next_at <= now]
                 async with anyio.create_task_group() as tasks:

@@ -137,7 +137,7 @@ async def kept_runs(
         resumes = {None: go_on or Script(store).go_on}
         tasks.start_soon(Dispatcher(runs, store, tasks, lambda: resumes, takes_all=True).keep)
         if sends:
-            tasks.start_soon(Webhooks(manifest, runs.changes, store).keep)
+            tasks.start_soon(Webhooks(manifest, runs, store).keep)
         access = HttpAccess("127.0.0.1", manifest.portal)
         guard = Middleware(HttpAccessMiddleware, access=lambda: access)
         routes = run_routes(runs, lambda profile: None)

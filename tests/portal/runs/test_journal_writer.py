@@ -15,6 +15,7 @@ from portal.records.ledger import Ledger
 from portal.records.store.records import FencedError, StoreError
 from portal.runs.answer import Answer
 from portal.runs.journal import Journal
+from portal.runs.leases import Leases
 from portal.runs.past import Piece, RunHead
 from sandbox_runtime.call_port import CallError, Outcome
 from sandbox_runtime.recording import Recording
@@ -24,7 +25,11 @@ from upstreams.redaction import Redaction
 pytestmark = pytest.mark.anyio
 
 HOME: Any = SimpleNamespace(
-    settings=SimpleNamespace(max_age_days=1), mask=Redaction([]), began=0.0, is_holding=True, note_change=list
+    settings=SimpleNamespace(max_age_days=1),
+    mask=Redaction([]),
+    began=0.0,
+    leases=Leases(None),
+    note_change=list,
 )
 
 
