@@ -19,7 +19,7 @@ from portal.records.store.tables import DAY_SECONDS
 from portal.records.store.writer import RunStore
 from portal.runs.answer import Answer
 from portal.runs.leases import BEAT_SECONDS
-from portal.runs.past import Past, RunHead
+from portal.runs.past import Past, Piece
 from portal.runs.service import Runs
 from sandbox_runtime.fair_queue import Turns
 
@@ -36,8 +36,8 @@ MAX_RETRY_SECONDS: Final = 600.0
 MAX_DUE: Final = 100
 """Due runs that wait for a turn in memory; further ones wait in the store."""
 
-GoOn: TypeAlias = Callable[[str, RunHead, Past, int, ClientChannel], Awaitable[Answer]]
-"""Resumes a run that is held under this epoch: `Execution.go_on`."""
+GoOn: TypeAlias = Callable[[Piece, ClientChannel], Awaitable[Answer]]
+"""Resumes a run that is held under the epoch of this segment: `Execution.go_on`."""
 
 
 def retry_seconds(failures: int) -> float:
@@ -160,7 +160,7 @@ class Dispatcher:
     async def _go_on(self, run: str) -> None:
         try:
             stored = await self._store.write(partial(RunTables.claim, run=run))
-            head, past = Past.of(stored)
+            epoch, (head, past) = stored.row.epoch, Past.of(stored)
         except FencedError:
             return
         except (DamagedRowError, ValueError):
@@ -170,11 +170,10 @@ class Dispatcher:
         if head.record is None and not head.is_background:
             await self._runs.end(run, "error")  # a run of a session, whose variables are gone
             return
-        epoch = stored.row.epoch
         log.info("run_taken_up", run=run, epoch=epoch)
         go_on = self._executions().get(head.profile)
         if go_on is not None:  # else a reload has removed its profile
-            answer = await go_on(run, head, past, epoch, self._runs.questions.channel(run))
+            answer = await go_on(Piece(run, head, past, epoch), self._runs.questions.channel(run))
             if answer.error is None or answer.error.code != "sandbox_busy":
                 self._failures.pop(run, None)
                 return

@@ -33,7 +33,7 @@ from portal.records.telemetry import instruments
 from portal.records.telemetry.instruments import current_trace, link_to
 from portal.runs.answer import Answer, at_line
 from portal.runs.journal import Journal, unwritten
-from portal.runs.past import Past, Piece, RunHead, new_run_id
+from portal.runs.past import Piece, RunHead, new_run_id
 from portal.runs.service import Runs
 from portal.runs.sessions import SessionError, Sessions
 from portal.runs.waits import Waits
@@ -165,11 +165,9 @@ class Execution:
         finally:
             self.runs.questions.leave(piece.run_id)
 
-    async def go_on(
-        self, run_id: str, head: RunHead, past: Past, epoch: int, channel: ClientChannel
-    ) -> Answer:
+    async def go_on(self, piece: Piece, channel: ClientChannel) -> Answer:
         """Resume a run that was interrupted or suspended, or start one in the background. Returns its answer."""
-        return await self._segment(Piece(run_id, head, past, epoch), Ledger(), channel)
+        return await self._segment(piece, Ledger(), channel)
 
     async def _earlier(self, run: str, caller: Caller) -> Answer:
         try:

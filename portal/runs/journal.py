@@ -174,16 +174,16 @@ class Journal:
             await ask()
         self._activity.waiting.add(seq)
         try:
-            while row.state == "waiting":
+            while self._due_in(row) > 0:
                 # Wake-ups that decide nothing must not postpone the suspension, so `park_at` is set outside their loop.
                 computed, park_at = self._cpu_seconds(), time.monotonic() + self.park_seconds
-                while row.state == "waiting" and (left := park_at - time.monotonic()) > 0:
+                while self._due_in(row) > 0 and (left := park_at - time.monotonic()) > 0:
                     # Register, then read: a decision in between sets the event, and one may precede the call's row.
                     changed = self.runs.register(self.run_id)
                     row = await self._row_now(seq)
-                    if row.state == "waiting":
-                        await self._wait_for(changed, row, left)
-                if row.state == "waiting" and self._may_park(computed):
+                    with anyio.move_on_after(min(left, self._due_in(row))):
+                        await changed.wait()
+                if self._due_in(row) > 0 and self._may_park(computed):
                     await self.park()
         except asyncio.CancelledError:
             if not (self._suspending or self.scope.cancel_called):  # the script cancelled the wait
@@ -207,16 +207,11 @@ class Journal:
             raise records.FencedError(self.run_id)
         return found
 
-    async def _wait_for(self, changed: anyio.Event, row: records.CallRow, seconds: float) -> None:
-        """Wait for a change, or until the call is due, for at most `seconds`."""
-        due_at = math.inf if row.due_at is None else row.due_at
-        with anyio.move_on_after(max(min(seconds, due_at - self.store.now()), 0)):
-            await changed.wait()
-        if due_at <= self.store.now():
-            try:
-                await self.store.write(partial(RunTables.expire_call, run=self.run_id, seq=row.seq))
-            except records.DatabaseError as error:
-                log.error("call_not_due", run=self.run_id, error=str(error))  # the loop in `wait` tries again
+    def _due_in(self, row: records.CallRow) -> float:
+        """The seconds for which the call may still wait; 0 if it is decided or delivered."""
+        if row.state != "waiting":
+            return 0.0
+        return math.inf if row.due_at is None else row.due_at - self.store.now()
 
     # Called by the execution
 
@@ -376,12 +371,12 @@ class JournalWriter:
         assert transaction is not None and self._under_way is None
         self._under_way = transaction
         if not (transaction.is_awaited or self._state.outcomes):
-            self._end(transaction, None)  # the previous one wrote everything
+            self._end(transaction, None, None)  # the previous one wrote everything
             return
         try:
             rows = self._state.begin(transaction.answer)
         except Exception as error:  # noqa: BLE001  # those who wait raise it
-            self._end(transaction, error)
+            self._end(transaction, None, error)
             return
         days = self._runs.settings.max_age_days
         work = partial(write_rows, rows=rows, mask=self._runs.mask, max_age_days=days)
@@ -390,14 +385,15 @@ class JournalWriter:
         # Last, since the store may call `done` before it returns.
         self._store.submit(
             work,
-            lambda _, error: self._end(transaction, error),
+            lambda _, error: self._end(transaction, rows, error),
             is_lasting=is_lasting,
             is_brief=rows.is_brief,
         )
 
-    def _end(self, transaction: _Transaction, error: Exception | None) -> None:
+    def _end(self, transaction: _Transaction, rows: Rows | None, error: Exception | None) -> None:
         self._under_way, transaction.error = None, error
-        self._state.ended(is_committed=error is None)
+        if rows is not None:
+            self._state.ended(rows, is_committed=error is None)
         if isinstance(error, records.FencedError):
             self._scope.cancel()
         elif error is not None:

@@ -13,7 +13,7 @@ in the store, if its acknowledgement was lost, the next one replaces: its chunk 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from manifests.manifest import Budget
 from portal.records.ledger import CallState, Ledger
@@ -63,18 +63,17 @@ class Rows(NamedTuple):
         """Whether they are at most about 16 KiB as JSON, which takes well under a millisecond to write."""
         if self.answer is not None:
             return False  # a run has one answer, which may be large
-        texts: list[str | bytes] = [event.text for event in self.events]
-        texts += [call.shown for call in self.calls]
+        values: list[Any] = [event.text for event in self.events]
+        values += [call.shown for call in self.calls]
         if self.head is not None:  # its record has the script once more, and as much again of settings
-            texts += 3 * [self.head.request.code]
-        outcomes = [outcome for _, _, outcome in self.outcomes]
-        texts += [one.text or b"" for one in outcomes]
-        left = _BRIEF_BYTES - sum(map(len, texts)) - 200 * len(self.entries)
-        values = [value for one in outcomes for value in (one.value, one.content, one.data)]
+            values += 3 * [self.head.request.code]
+        for _, _, one in self.outcomes:
+            values += one.text, one.value, one.content, one.data
+        left = _BRIEF_BYTES - 200 * len(self.entries)
         while values and left > 0:
             each = values.pop()
-            left -= len(each) if isinstance(each, str) else 8
-            if isinstance(each, list | dict) and (left := left - len(each)) > 0:
+            left -= 8 + (len(each) if isinstance(each, str | bytes | list | dict) else 0)
+            if isinstance(each, list | dict) and left > 0:
                 values += [*each, *each.values()] if isinstance(each, dict) else each
         return left > 0
 
@@ -99,7 +98,6 @@ class RunState:
     calls: list[CallRow] = field(default_factory=list)
     """Those that are intended, or begin to wait."""
     outcomes: list[tuple[int, CallState, Outcome]] = field(default_factory=list)
-    _under_way: Rows | None = None
 
     @classmethod
     def of(cls, piece: Piece, recording: Recording | None, ledger: Ledger, counted: _Counted) -> "RunState":
@@ -111,7 +109,6 @@ class RunState:
 
     def begin(self, answer: Answer | None = None) -> Rows:
         """The rows of the next transaction, with everything that happened before. `answer` makes it the last one."""
-        assert self._under_way is None
         # Calls first: if this fails, whoever wants to make them is told so.
         calls, self.calls = tuple(self.calls), []
         started = None if self.recording is None else self.recording.head
@@ -122,15 +119,11 @@ class RunState:
         epoch, chunks, count, head = self.written
         written = Written(epoch or 1, chunks + bool(events or entries), count + len(events), self.head)
         changed, outcomes = None if self.head is head else self.head, tuple(self.outcomes)
-        rows = Rows(self.run_id, written, not epoch, changed, events, entries, calls, outcomes, answer)
-        self._under_way, self.touched = rows, set()
-        return rows
+        self.touched = set()
+        return Rows(self.run_id, written, not epoch, changed, events, entries, calls, outcomes, answer)
 
-    def ended(self, *, is_committed: bool) -> None:
-        """The transaction under way has ended; there is none if `begin` failed."""
-        rows, self._under_way = self._under_way, None
-        if rows is None:
-            return
+    def ended(self, rows: Rows, *, is_committed: bool) -> None:
+        """The transaction that writes these rows has ended."""
         if not is_committed:
             self.touched.update(entry.seq for entry in rows.entries)
             return

@@ -32,7 +32,7 @@ from portal.runs.answer import Answer
 from portal.runs.components import Components
 from portal.runs.deliveries import add_messages
 from portal.runs.dispatcher import Dispatcher, GoOn
-from portal.runs.past import Past, RunHead
+from portal.runs.past import Piece
 from portal.runs.service import Runs
 from portal.runs.webhooks import Webhooks
 from portal.server.http_runs import run_routes
@@ -48,8 +48,9 @@ class Script:
 
     store: RunStore
 
-    async def go_on(self, run: str, head: RunHead, past: Past, epoch: int, channel: ClientChannel) -> Answer:
-        act, call = head.request.code.split()[0], past.calls.get(1)
+    async def go_on(self, piece: Piece, channel: ClientChannel) -> Answer:
+        run, epoch, call = piece.run_id, piece.epoch, piece.past.calls.get(1)
+        act = piece.head.request.code.split()[0]
         result: Json = None
         if act == "hang":
             await anyio.sleep_forever()
