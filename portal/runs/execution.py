@@ -246,7 +246,7 @@ class Execution:
                     docs_search=self.docs_search,
                     history=history,
                     journal=journal,
-                    waits=Waits(self.runs, journal, caller.run_owner, authorization, channel, audit),
+                    waits=Waits(self.runs, journal, caller.run_owner, authorization, channel),
                 )
                 segment = Segment(piece, limits, notices, session, grants, recording, journal, context)
                 answer = await self._journaled(segment, sandbox)

@@ -76,7 +76,7 @@ class Journal:
         self.park_seconds = park_seconds
         self.scope = anyio.CancelScope()
         """Contains the segment; suspending the run cancels it."""
-        self._state = RunState.of(piece, recording, ledger, authorization.counted)
+        self._state = RunState(piece, recording, ledger, authorization.counted)
         self._activity = Activity()
         self._writer = JournalWriter(self._state, store, runs, self.scope)
         self._suspending: asyncio.Task[bool] | None = None
@@ -177,7 +177,7 @@ class Journal:
             while self._due_in(row) > 0:
                 # Wake-ups that decide nothing must not postpone the suspension, so `park_at` is set outside their loop.
                 computed, park_at = self._cpu_seconds(), time.monotonic() + self.park_seconds
-                while self._due_in(row) > 0 and (left := park_at - time.monotonic()) > 0:
+                while (left := min(self._due_in(row), park_at - time.monotonic())) > 0:
                     # Register, then read: a decision in between sets the event, and one may precede the call's row.
                     changed = self.runs.register(self.run_id)
                     row = await self._row_now(seq)
@@ -414,10 +414,8 @@ def write_rows(tables: RunTables, *, rows: Rows, mask: Callable[[str], str], max
     run, written, head, text, component = rows.run_id, rows.written, rows.head, None, ""
     if head is not None:
         record = head.record and head.record.without_environment()
-        text, component = (
-            HEAD.dump_json(replace(head, record=record)),
-            record.origin.component if record else "",
-        )
+        text = HEAD.dump_json(replace(head, record=record))
+        component = record.origin.component if record else ""
         if rows.is_first:
             row = new_row(run, head.caller.run_owner, head, None, max_age_days)
             tables.create(replace(row, title=mask(row.title)), text, head.caller.label)

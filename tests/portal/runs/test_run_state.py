@@ -23,7 +23,7 @@ SENT, ENDED = Event("sent", "1 git.push {}"), Event("finished", "x")
 
 @pytest.fixture
 def state() -> RunState:
-    state = RunState.of(Piece("run", HEAD), Recording(), Ledger(), {})
+    state = RunState(Piece("run", HEAD), Recording(), Ledger(), {})
     for seq in (1, 2):
         state.ledger.open(seq, "git.push")
     return state
@@ -94,7 +94,7 @@ def test_the_head_is_written_when_it_changes(state: RunState) -> None:
 
 def test_a_resumed_segment_goes_on_after_what_earlier_ones_wrote() -> None:
     past = Past(replace(PARSED, events=(SENT, SENT)), calls={1: CALLS[0]}, chunks=3)
-    state = RunState.of(Piece("run", HEAD, past, 7), Recording(), Ledger(), {})
+    state = RunState(Piece("run", HEAD, past, 7), Recording(), Ledger(), {})
     state.recording.events += [SENT, SENT, SENT]
     rows = state.begin()
     assert (rows.is_first, rows.events, rows.written[:3]) == (False, (SENT,), (7, 4, 3))
