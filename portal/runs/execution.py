@@ -57,12 +57,10 @@ _SEARCHED = re.compile(r"\b(?:search|describe)\b")
 MAX_DIAGNOSTICS = 8
 """Findings listed in one refusal; more are counted."""
 
-
 _STUCK = (
     "It was not run again, and will not be. `calls` says what it did. The operator can see its journal, and start "
     "another run from an earlier point."
 )
-
 
 _UNWRITTEN = "the store of runs cannot be written now, so a crash of the portal would lose this answer"
 

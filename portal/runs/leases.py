@@ -76,7 +76,6 @@ class Leases:
             await self._renew(partial(RunTables.renew, run=run, epoch=epoch))
 
     async def keep(self) -> None:
-        """Send heartbeats until cancelled."""
         while True:
             try:
                 await self._renew(RunTables.beat)

@@ -101,7 +101,6 @@ class Runs:
         return Journal(piece, self, self.store, park_seconds, recording, ledger, authorization)
 
     def opened(self, journal: Journal) -> None:
-        """Note that a segment of a run begins in this process."""
         self.live[journal.run_id] = journal
 
     def closed(self, journal: Journal) -> None:

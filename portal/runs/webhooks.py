@@ -84,7 +84,6 @@ class Webhooks:
     store: RunStore
 
     async def keep(self) -> None:
-        """Send until cancelled."""
         async with anyio.create_task_group() as tasks:
             for webhook in {each.url: each for each in self.manifest.portal.runs.webhooks}.values():
                 try:
