@@ -17,7 +17,7 @@ from portal.runs.answer import Answer
 from portal.runs.journal import Journal
 from portal.runs.leases import Leases
 from portal.runs.past import Piece, RunHead
-from sandbox_runtime.call_port import CallError, Outcome
+from sandbox_runtime.call_port import CallError
 from sandbox_runtime.recording import Recording
 from tests.portal.rows import opened
 from upstreams.redaction import Redaction
@@ -117,26 +117,6 @@ async def test_calls_of_the_same_moment_share_a_lasting_transaction(
         tasks.start_soon(committed, store, *[None] * is_held)
         assert await intend_all(journal, 1, 2, 3) == {1: None, 2: None, 3: None}
     assert (store.made, store.states()) == ([True], ["intended"] * 3)
-
-
-@pytest.mark.parametrize("is_held", [False, True])
-async def test_an_outcome_that_comes_during_a_commit_is_written_by_the_next(
-    store: Store, journal: Journal, is_held: bool
-) -> None:
-    async def answer() -> Outcome:
-        return Outcome(1)
-
-    await intend_all(journal, 1, 2)
-    store.is_held = is_held
-    async with anyio.create_task_group() as tasks:
-        await journal.call(journal.ledger[1], answer)
-        tasks.start_soon(journal.flushed)
-        if is_held:
-            await store.until_job()
-        await journal.call(journal.ledger[2], answer)
-        tasks.start_soon(journal.flushed)
-        tasks.start_soon(committed, store, *[None] * (2 * is_held))
-    assert store.states() == ["done", "done"]
 
 
 async def test_the_answer_of_a_run_whose_first_intent_is_being_written_is_written(

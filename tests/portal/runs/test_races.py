@@ -145,11 +145,13 @@ async def test_an_outcome_that_could_not_be_written_is_written_later(tmp_path: P
         assert not times
 
 
-async def test_the_end_of_a_run_that_could_not_be_written_is_written_later(tmp_path: Path) -> None:
+async def test_the_end_of_a_run_that_could_not_be_written_is_told_and_written_later(tmp_path: Path) -> None:
     peer = git()
     async with opened(tmp_path, {"git": peer}, runs=KEPT) as portal:
         with failing(portal.portal.runs.store, lambda write: peer.calls):
             answer = await portal.run("await git.push(n=1)")
+        assert (answer["status"], answer["result"]) == ("ok", {"n": 1})
+        assert any("store of runs cannot be written" in notice for notice in answer["notices"])
         assert await end_of(portal, answer["run_id"]) == "ok"
 
 

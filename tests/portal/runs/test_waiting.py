@@ -168,28 +168,6 @@ async def test_a_declared_text_with_json_stays_a_text_for_a_run_that_began_befor
         assert await portal.result_of("await git.status()") == [1]
 
 
-@pytest.mark.parametrize(
-    ("limits", "most"),
-    [
-        ({}, "background_seconds = 3600"),
-        ({"wall_seconds": 20}, "wall_seconds = 20"),
-        ({"wall_seconds": 20, "background_seconds": 0.5}, "background_seconds = 0.5"),
-    ],
-)
-async def test_a_run_in_the_background_has_its_own_time(
-    tmp_path: Path, limits: dict[str, Json], most: str
-) -> None:
-    async with opened(tmp_path, capabilities={"limits": limits}) as portal:
-        is_short, code = most.endswith("0.5"), "import asyncio\nawait asyncio.sleep(9)"
-        arguments = {"code": code if is_short else "1", "background": True, "timeout_seconds": 7200}
-        run = (await portal.call("execute_code", **arguments)).structured_content["run_id"]
-        answer = await answer_of(portal, run, until="error" if is_short else "ok")
-    assert f"lowered to limits.{most}" in answer["notices"][0] and "portal.sleep" in answer["notices"][0]
-    if is_short:
-        error = answer["error"]
-        assert (error["code"], "background_seconds" in error["message"]) == ("wall_limit", True)
-
-
 @pytest.mark.parametrize("requests", [1, 2])
 async def test_budgets_count_the_calls_before_a_run_waited(
     tmp_path: Path, requests: int, monkeypatch: pytest.MonkeyPatch
@@ -227,14 +205,6 @@ async def test_who_answered_a_call_is_known_after_its_run_waited(tmp_path: Path)
         ] * 2
 
 
-CHANGES_ARGUMENTS = """
-from dataclasses import replace
-
-async def change(call, pass_on):
-    return await pass_on(replace(call, arguments={"id": 8}))
-"""
-
-
 @pytest.mark.parametrize(
     ("decision", "digest", "sha256", "found"),
     [
@@ -259,14 +229,12 @@ def test_approval_counts_only_for_what_was_shown(
     [
         ("", {"capabilities": {"tools": {"ask": ["git.merge"], "deny": ["git.merge"]}}}, "not_granted"),
         ("Merges, and deletes the branch.", {"capabilities": ASKS}, "tool_changed"),
-        ("", {"capabilities": ASKS, "middleware": ["changing_arguments:change"]}, "arguments_changed"),
         ("", {}, None),
     ],
 )
 async def test_approval_counts_only_for_what_is_still_allowed(
     tmp_path: Path, description: str, sections: dict[str, Json], code: str | None
 ) -> None:
-    (tmp_path / "changing_arguments.py").write_text(CHANGES_ARGUMENTS)
     script = (
         "try:\n    found = await git.merge(id=7)\nexcept ToolError as error:\n    found = error.code\nfound"
     )
