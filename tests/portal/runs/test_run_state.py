@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 
 from manifests.grants import Limits
+from manifests.manifest import Budget
+from manifests.names import Glob
 from portal.base.caller import LOCAL
 from portal.base.requests import ExecuteCode
 from portal.records.ledger import Ledger
@@ -116,3 +118,9 @@ def test_run_is_suspended_only_if_nothing_but_waits_was_under_way(
 ) -> None:
     activity = Activity(in_flight, waiting, changed_at)
     assert activity.is_idle(now=10.0, seconds=10.0, cpu_seconds=cpu_seconds) is is_idle
+
+
+def test_each_request_of_a_call_counts_to_its_budgets_again_when_the_run_goes_on(state: RunState) -> None:
+    spent = Budget(Glob.of("git.push"), 9, None, ("tools", "budgets", 0))
+    state.counted, state.touched = {1: [spent, spent]}, {1}
+    assert [entry.budgets for entry in state.begin().entries] == [(spent.keys, spent.keys)]

@@ -22,7 +22,6 @@ from portal.runs.waits import approved_arguments
 from sandbox_runtime.call_port import CallError
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, raw, states, text, tool
 from tests.portal.rows import opened as tables_in
-from upstreams.upstream import Upstream
 
 pytestmark = pytest.mark.anyio
 
@@ -168,18 +167,9 @@ async def test_a_declared_text_with_json_stays_a_text_for_a_run_that_began_befor
         assert await portal.result_of("await git.status()") == [1]
 
 
-@pytest.mark.parametrize("requests", [1, 2])
-async def test_budgets_count_the_calls_before_a_run_waited(
-    tmp_path: Path, requests: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def retried(*args: Any, on_sent: Any, call: Any = Upstream.call, **options: Any) -> Any:
-        for _ in range(requests - 1):
-            on_sent(True)
-        return await call(*args, on_sent=on_sent, **options)
-
-    monkeypatch.setattr(Upstream, "call", retried)
+async def test_budgets_count_the_calls_before_a_run_waited(tmp_path: Path) -> None:
     peer = git()
-    rules: Json = {"tools": {"budgets": [{"tool": "git.push", "calls": 2 * requests}]}}
+    rules: Json = {"tools": {"budgets": [{"tool": "git.push", "calls": 2}]}}
     code = """
 await git.push(n=1)
 await git.push(n=2)
@@ -225,15 +215,14 @@ def test_approval_counts_only_for_what_was_shown(
 
 
 @pytest.mark.parametrize(
-    ("description", "sections", "code"),
+    ("sections", "code"),
     [
-        ("", {"capabilities": {"tools": {"ask": ["git.merge"], "deny": ["git.merge"]}}}, "not_granted"),
-        ("Merges, and deletes the branch.", {"capabilities": ASKS}, "tool_changed"),
-        ("", {}, None),
+        ({"capabilities": {"tools": {"ask": ["git.merge"], "deny": ["git.merge"]}}}, "not_granted"),
+        ({}, None),
     ],
 )
 async def test_approval_counts_only_for_what_is_still_allowed(
-    tmp_path: Path, description: str, sections: dict[str, Json], code: str | None
+    tmp_path: Path, sections: dict[str, Json], code: str | None
 ) -> None:
     script = (
         "try:\n    found = await git.merge(id=7)\nexcept ToolError as error:\n    found = error.code\nfound"
@@ -243,7 +232,7 @@ async def test_approval_counts_only_for_what_is_still_allowed(
         run = (await waiting(portal, script))["run_id"]
     with closing(tables_in(tmp_path)) as file, file.transaction():  # while no portal runs
         decide_call(file, run, 1, Decider("ann"), Approvers(), is_approved=True)
-    peer = Peer(tool("merge", description=description) if description else tool("merge"), *git().tools[1:])
+    peer = git()
     async with opened(tmp_path, {"git": peer}, **runs, **sections) as portal:
         done = await answer_of(portal, run)
     assert done["result"] == (code or {"id": 7})
