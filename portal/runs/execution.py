@@ -86,10 +86,9 @@ class RunLimits:
             lower = limits.model_copy(update={"wall_seconds": seconds})
             return cls(lower, manifest, "timeout_seconds of this call")
         place = where if name == "wall_seconds" else f"{name}, {where}"
-        if seconds == most:
-            return cls(limits, manifest, place)
         lowered = f"timeout_seconds {seconds:g} was lowered to limits.{name} = {most:g} ({where})"
-        return cls(limits, manifest, place, (f"{lowered}; `await portal.sleep(hours=6)` can wait longer",))
+        notice = f"{lowered}; `await portal.sleep(hours=6)` can wait longer"
+        return cls(limits, manifest, place, (notice,) if seconds > most else ())
 
     def where(self, limit: str) -> str:
         """The place that sets a limit."""
@@ -376,12 +375,10 @@ class Execution:
         """Wait until the upstreams that the script may use are in the library, or until their time to start is over."""
         silent = snapshot.silent.keys()
         is_searching = any(use.namespace not in snapshot.namespaces for use in prepared.uses)
-        is_searching |= _may_search(prepared.source)
-        waited = silent if is_searching else silent & prepared.names
+        waited = silent if is_searching or _may_search(prepared.source) else silent & prepared.names
         if waited:
-            keys = {
-                key for key, namespace in self.authority.manifest.namespaces.items() if namespace in waited
-            }
+            namespaces = self.authority.manifest.namespaces
+            keys = {key for key, namespace in namespaces.items() if namespace in waited}
             await self.await_upstreams(self.gateway.accounts.fleet, keys)
             await self.catalog.fresh()
 

@@ -218,7 +218,7 @@ class Journal:
     async def begin(self) -> None:
         """Create the run's row, if it is missing. Raises StoreError: it cannot be written."""
         if not self.epoch:
-            await self._writer.flush(is_lasting=True)
+            await self._writer.flush()
 
     async def before_change(self) -> None:
         """Before the run changes a file, write what it did, if it has a row. Raises StoreError, FencedError."""
@@ -241,7 +241,7 @@ class Journal:
 
     async def _park(self, waiting: Sequence[int]) -> bool:
         try:
-            await self._writer.flush(is_lasting=True)
+            await self._writer.flush()
             park = partial(RunTables.park, run=self.run_id, epoch=self.epoch, waiting=waiting)
             await self.store.write(park, is_lasting=True)
         except records.StoreError as error:
@@ -261,7 +261,7 @@ class Journal:
             await self._writer.idle()  # the transaction that creates its row may be under way
         if not self.epoch or (answer.error is not None and answer.error.code == "sandbox_busy"):
             return  # nothing is durable, or the run is tried again
-        await self._writer.flush(answer=answer)
+        await self._writer.flush(answer)
 
     async def flushed(self) -> None:
         """Write the pending outcomes, and wait for transactions under way, whose callers may be gone."""
@@ -278,7 +278,7 @@ class Journal:
             )
         self._state.calls.append(row)
         try:
-            await self._writer.flush(is_lasting=True)
+            await self._writer.flush()
             # If this process was stopped for a while (SIGSTOP, a suspended machine), its lease may have run out, and
             # another portal would report the call as unknown while this one sends it.
             if row.state == "intended":
@@ -305,8 +305,6 @@ class Journal:
 class _Transaction:
     """One transaction of a run, and how it ended. Calls of the same moment, as of `gather`, share it."""
 
-    is_lasting: bool = False
-    """Whether it has to be on the disk when it returns."""
     is_awaited: bool = False
     answer: Answer | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -328,11 +326,10 @@ class JournalWriter:
         self._under_way: _Transaction | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    async def flush(self, *, is_lasting: bool = False, answer: Answer | None = None) -> None:
+    async def flush(self, answer: Answer | None = None) -> None:
         """Write everything that was noted before this call. Raises StoreError, FencedError."""
         transaction = self._next()
         transaction.is_awaited = True
-        transaction.is_lasting |= is_lasting
         transaction.answer = answer or transaction.answer
         await transaction.ended.wait()
         if transaction.error is not None:
@@ -380,8 +377,9 @@ class JournalWriter:
             return
         days = self._runs.settings.max_age_days
         work = partial(write_rows, rows=rows, mask=self._runs.mask, max_age_days=days)
-        # An intent has to survive a loss of power, whoever wanted the transaction.
-        is_lasting = transaction.is_lasting or bool(rows.calls)
+        # An intent has to survive a loss of power, and so has a row whose URL is given away. What came before them does
+        # too: a commit that is on the disk has all earlier ones there.
+        is_lasting = rows.is_first or bool(rows.calls)
         # Last, since the store may call `done` before it returns.
         self._store.submit(
             work,
