@@ -102,7 +102,7 @@ for n in (1, 2):
         print(n, error.code)
 """
     async with opened(tmp_path, {"git": peer}, runs=KEPT) as portal:
-        with failing(portal.portal.runs.store, lambda write: peer.calls):
+        with failing(portal.portal.runs.store, lambda rows: peer.calls):
             answer = await portal.run(code)
         assert answer["stdout"] == "2 journal_failed\n", "nothing was sent, says the answer"
     async with opened(tmp_path, {"git": after}, runs=KEPT) as portal:
@@ -137,7 +137,7 @@ async def test_an_outcome_that_could_not_be_written_is_written_later(tmp_path: P
     peer = Peer(tool("push"), tool("look", annotations={"readOnlyHint": True}), look=never)  # type: ignore[arg-type]
     async with opened(tmp_path, {"git": peer}, runs=KEPT) as portal:
         times = [1]
-        with failing(portal.portal.runs.store, lambda write: write.outcomes and times and times.pop()):
+        with failing(portal.portal.runs.store, lambda rows: rows.outcomes and times and times.pop()):
             code = "await git.push(n=1)\nawait git.look()"
             result = await portal.call("execute_code", background=True, code=code)
             calls = partial(RunTables.calls, run=result.structured_content["run_id"])
@@ -148,7 +148,7 @@ async def test_an_outcome_that_could_not_be_written_is_written_later(tmp_path: P
 async def test_the_end_of_a_run_that_could_not_be_written_is_told_and_written_later(tmp_path: Path) -> None:
     peer = git()
     async with opened(tmp_path, {"git": peer}, runs=KEPT) as portal:
-        with failing(portal.portal.runs.store, lambda write: peer.calls):
+        with failing(portal.portal.runs.store, lambda rows: peer.calls):
             answer = await portal.run("await git.push(n=1)")
         assert (answer["status"], answer["result"]) == ("ok", {"n": 1})
         assert any("store of runs cannot be written" in notice for notice in answer["notices"])
@@ -164,7 +164,7 @@ found.append(await git.push(n=7))
 [each["n"] if isinstance(each, dict) else each.code for each in found]"""
     async with opened(tmp_path, {"git": peer}) as portal:
         store, times = portal.portal.runs.store_or_error(), [1]
-        with failing(store, lambda write: write.calls and times and times.pop()):
+        with failing(store, lambda rows: rows.calls and times and times.pop()):
             answer = await portal.run(code)
         assert answer["result"] == [*["journal_failed"] * 6, 7], "the six were one transaction"
         rows = await store.read(partial(RunTables.calls, run=answer["run_id"]))
