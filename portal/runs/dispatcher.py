@@ -148,7 +148,8 @@ class Dispatcher:
                 resuming.discard(run)  # no client waits for it
                 self._runs.note_change()
                 # Its row may say that it runs here, so no look at the store would find it.
-                await anyio.sleep(self._retry_seconds(run))
+                self._failures[run] += 1
+                await anyio.sleep(retry_seconds(self._failures[run]))
         except Exception as error:  # it must not end the portal
             log.exception("run_failed", run=run, error=type(error).__name__)
             await self._runs.end(run, "error")
@@ -177,13 +178,10 @@ class Dispatcher:
             if answer.error is None or answer.error.code != "sandbox_busy":
                 self._failures.pop(run, None)
                 return
-        wake_at = self._store.now() + self._retry_seconds(run)
+        self._failures[run] += 1
+        wake_at = self._store.now() + retry_seconds(self._failures[run])
         with suppress(FencedError):  # it was ended in between
             await self._store.write(partial(RunTables.postpone_run, run=run, epoch=epoch, wake_at=wake_at))
-
-    def _retry_seconds(self, run: str) -> float:
-        self._failures[run] += 1
-        return retry_seconds(self._failures[run])
 
 
 def _look(

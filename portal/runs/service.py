@@ -27,7 +27,7 @@ from portal.records.telemetry.instruments import current_trace
 from portal.runs.answer import Answer
 from portal.runs.components import Components
 from portal.runs.decisions import answer_of, cancel_run, decide_call, find_run, find_seen, let_pass
-from portal.runs.forms import approval_form, decision_of, next_form
+from portal.runs.forms import MAX_CALLS, approval_form, decision_of
 from portal.runs.journal import Journal, unwritten
 from portal.runs.leases import Address, Leases
 from portal.runs.past import HEAD, Piece, RunHead, new_row, new_run_id
@@ -294,7 +294,7 @@ class Questions:
             unshown.clear()  # calls that come from now on get another form
             questions.update(dict.fromkeys(left, scope))  # until the client leaves
             while left:
-                shown = next_form(left)
+                shown = [each for each in left if "question" not in left[each]][:MAX_CALLS] or [*left][:1]
                 asked = [left.pop(each) for each in shown]
                 form = approval_form(run, asked, four_eyes=self.runs.approvers.four_eyes)
                 answer = await channel.ask_person(form)
