@@ -31,7 +31,7 @@ from portal.records.store.writer import RunStore
 from portal.records.telemetry.instruments import NO_TELEMETRY, Telemetry
 from portal.records.telemetry.observers import observe_portal, observe_runs, record_attempt
 from portal.runs.components import Components
-from portal.runs.deliveries import add_messages
+from portal.runs.decisions import add_messages
 from portal.runs.dispatcher import Dispatcher
 from portal.runs.execution import AwaitUpstreams, Execution
 from portal.runs.leases import Address

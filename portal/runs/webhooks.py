@@ -27,7 +27,7 @@ from portal.calls.fetch import Fetcher, FetchError, Network
 from portal.records.store.records import StoreError
 from portal.records.store.run_tables import Delivery, RunTables
 from portal.records.store.writer import RunStore
-from portal.runs.deliveries import url_number
+from portal.runs.decisions import url_number
 from portal.runs.service import Runs
 
 log = structlog.get_logger()

@@ -30,7 +30,7 @@ from portal.records.store.run_tables import RunTables
 from portal.records.store.writer import RunStore
 from portal.runs.answer import Answer
 from portal.runs.components import Components
-from portal.runs.deliveries import add_messages
+from portal.runs.decisions import add_messages
 from portal.runs.dispatcher import Dispatcher, GoOn
 from portal.runs.past import Piece
 from portal.runs.service import Runs
