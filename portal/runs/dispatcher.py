@@ -108,7 +108,7 @@ class Dispatcher:
         keep_seconds = self._runs.settings.keep_days * DAY_SECONDS
         for run in await self._store.write(partial(RunTables.sweep, now=now, keep_seconds=keep_seconds)):
             self._runs.fence(run)
-        self._runs.note_change()
+        self._runs.wake()
         needed = await self._store.read(RunTables.components)
         await self._runs.components.delete_others(needed, await self._store.read(RunTables.has_replicas))
 
@@ -146,7 +146,7 @@ class Dispatcher:
                 except StoreError as error:
                     log.error("run_not_taken_up", run=run, error=str(error))
                 resuming.discard(run)  # no client waits for it
-                self._runs.note_change()
+                self._runs.wake()
                 # Its row may say that it runs here, so no look at the store would find it.
                 self._failures[run] += 1
                 await anyio.sleep(retry_seconds(self._failures[run]))
@@ -156,7 +156,7 @@ class Dispatcher:
         finally:
             resuming.discard(run)
             self._taken.discard(run)
-            self._runs.note_change()
+            self._runs.wake()
 
     async def _go_on(self, run: str) -> None:
         try:

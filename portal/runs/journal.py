@@ -52,7 +52,7 @@ class Home(Protocol):
 
     def register(self, run: str) -> anyio.Event: ...
 
-    def note_change(self) -> None: ...
+    def wake(self) -> None: ...
 
 
 class Journal:
@@ -251,7 +251,7 @@ class Journal:
         except records.FencedError:
             pass
         else:
-            self.runs.note_change()
+            self.runs.wake()
         self.scope.cancel()
         return True
 

@@ -85,7 +85,7 @@ class Runs:
         """Switch to a reloaded manifest: mask and decide by it, and resume the runs of its profiles."""
         self.mask.replace(manifest.hidden)
         self.approvers = Approvers.of(manifest)
-        self.note_change()
+        self.wake()
 
     # For executions
 
@@ -131,7 +131,7 @@ class Runs:
         except StoreError as error:
             log.error("run_not_journaled", run=row.id, error=str(error))
             return Answer("refused", "", error=unwritten(error, "The run did not start"))
-        self.note_change()
+        self.wake()
         return Answer("running", row.id)
 
     def unavailable(self, what: str) -> RunError:
@@ -162,7 +162,7 @@ class Runs:
             log.error("run_not_ended", run=run, error=str(error))
             self.unwritten[run] = state, answer, epoch
         else:
-            self.note_change()
+            self.wake()
 
     async def write_ends(self) -> None:
         """Try again to write the ends that could not be written."""
@@ -215,7 +215,7 @@ class Runs:
         """End a run in any state. Returns its id. Raises RunsError."""
         run = await self.store_or_error().write(partial(cancel_run, run=run, owner=owner), is_lasting=True)
         self.fence(run)
-        self.note_change()
+        self.wake()
         return run
 
     async def deliver(self, token: str, payload: bytes) -> bool | None:
@@ -235,19 +235,15 @@ class Runs:
         return self.store
 
     def wake(self, *runs: str) -> None:
-        """Note that something about these runs may have been decided."""
+        """Note that something may have happened to a run. The waiting calls of these look whether they are decided."""
         for run in runs:
             self._waits.pop(run, anyio.Event()).set()
-        self.note_change()
+        self.news.set()
+        self.news = anyio.Event()
 
     def wake_all(self) -> None:
         """Note that another process may have changed any run."""
         self.wake(*self._waits)
-
-    def note_change(self) -> None:
-        """Note that something may have happened to a run."""
-        self.news.set()
-        self.news = anyio.Event()
 
 
 class Questions:
@@ -307,7 +303,7 @@ class Questions:
                 for each in shown:
                     left.pop(each, None)
                     questions.pop(each, None)
-                self.runs.note_change()
+                self.runs.wake()
 
     async def _stands(self, run: str, seq: int, asked: Json) -> bool:
         """Approve a call if an earlier approval stands for it. Returns whether it does."""

@@ -29,7 +29,7 @@ HOME: Any = SimpleNamespace(
     mask=Redaction([]),
     began=0.0,
     leases=Leases(None),
-    note_change=list,
+    wake=list,
 )
 
 
