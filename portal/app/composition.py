@@ -185,7 +185,7 @@ async def open_portal(
                     kept,
                     tasks,
                     lambda: {
-                        each.execution.profile: each.execution.go_on for each in views.served().values()
+                        each.execution.profile: each.execution.segment for each in views.served().values()
                     },
                     takes_all=runs == "all",
                     workers=settings.workers,

@@ -37,7 +37,7 @@ MAX_DUE: Final = 100
 """Due runs that wait for a turn in memory; further ones wait in the store."""
 
 GoOn: TypeAlias = Callable[[Piece, ClientChannel], Awaitable[Answer]]
-"""Resumes a run that is held under the epoch of this segment: `Execution.go_on`."""
+"""Resumes a run that is held under the epoch of this segment: `Execution.segment`."""
 
 
 def retry_seconds(failures: int) -> float:

@@ -154,17 +154,12 @@ class Execution:
         piece = Piece(
             new_run_id(), RunHead(request, caller, self.profile, trace=current_trace(), began=time.time())
         )
-        ledger = ledger if ledger is not None else Ledger()
         try:
-            answer = await self._segment(piece, ledger, channel)
+            answer = await self.segment(piece, channel, ledger)
             is_parked = answer.status in ("running", "waiting")
             return await self.runs.final_answer(piece.run_id) if is_parked else answer
         finally:
             self.runs.questions.leave(piece.run_id)
-
-    async def go_on(self, piece: Piece, channel: ClientChannel) -> Answer:
-        """Resume a run that was interrupted or suspended, or start one in the background. Returns its answer."""
-        return await self._segment(piece, Ledger(), channel)
 
     async def _earlier(self, run: str, caller: Caller) -> Answer:
         try:
@@ -176,8 +171,9 @@ class Execution:
             message = "the store of runs cannot be read; the portal's log says why"
             return Answer("refused", "", error=RunError("store_failed", message, hint="Try again later."))
 
-    async def _segment(self, piece: Piece, ledger: Ledger, channel: ClientChannel) -> Answer:
+    async def segment(self, piece: Piece, channel: ClientChannel, ledger: Ledger | None = None) -> Answer:
         """Do one segment of a run: from start or resume until it ends or is suspended."""
+        ledger = ledger if ledger is not None else Ledger()
         ledger.run_id = piece.run_id
         audit = self.audit.run(piece.run_id, piece.head.caller, self.profile)
         audit.began(piece.head.request.code, is_resumed=piece.epoch > 1)
