@@ -266,7 +266,7 @@ def details(stored: StoredRun) -> dict[str, Json]:
         "profile": head.profile,
         "waiting": waiting_view(stored.calls) if stored.row.state in OPEN else [],
         "decisions": [
-            {"seq": call.seq, "function": call.function, "decision": call.decided_by and _decision(call)}
+            {"seq": call.seq, "function": call.function, "decision": _decision(call)}
             for call in stored.calls
             if call.decided_by
         ],

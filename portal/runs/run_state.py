@@ -108,7 +108,9 @@ class RunState:
         started = None if self.recording is None else self.recording.head
         if started is not None and started is not self.head.record:
             self.head = replace(self.head, record=started)
-        events = self._new_events(is_ended=answer is not None)
+        events = () if self.recording is None else (*self.recording.events[self.written.events :],)
+        if answer is None and events and events[-1].is_ending:
+            events = events[:-1]  # the run's ending is written only with its answer
         entries = tuple(
             EntryRow.of(self.ledger[seq], tuple(budget.keys for budget in self.counted.get(seq, ())))
             for seq in sorted(self.touched)
@@ -127,15 +129,6 @@ class RunState:
         self.written = rows.written
         self.with_row.update(call.seq for call in rows.calls)
         del self.outcomes[: len(rows.outcomes)]
-
-    def _new_events(self, *, is_ended: bool) -> tuple[Event, ...]:
-        """The events that are not written. The run's ending is written only with its answer."""
-        if self.recording is None:
-            return ()
-        events = self.recording.events[self.written.events :]
-        if events and events[-1].is_ending and not is_ended:
-            del events[-1]
-        return tuple(events)
 
 
 @dataclass(eq=False, slots=True)
