@@ -152,6 +152,22 @@ async def test_an_event_wakes_the_run_with_its_payload(tmp_path: Path) -> None:
         assert done["stdout"] == f"https://portal.example/hooks/{token}\n"
 
 
+@pytest.mark.parametrize("more", [{}, {"session": "new"}], ids=["parked", "in its worker"])
+async def test_a_wait_ends_when_its_time_has_come(tmp_path: Path, more: dict[str, Json]) -> None:
+    code = """
+await portal.sleep(0.2)
+try:
+    found = await portal.event('deployed', timeout=0.2)
+except ToolError as error:
+    found = error.code
+found"""
+    async with opened(tmp_path, runs={**SOON, "public_url": "https://portal.example"}) as portal:
+        run = (await portal.call("execute_code", code=code, **more)).structured_content["run_id"]
+        assert (await answer_of(portal, run))["result"] == "event_timeout"
+        rows = await portal.portal.runs.store_or_error().read(partial(RunTables.calls, run=run))
+        assert [(row.kind, row.state) for row in rows] == [("sleep", "done"), ("event", "done")]
+
+
 async def test_a_declared_text_with_json_stays_a_text_for_a_run_that_began_before_it_was_data(
     tmp_path: Path,
 ) -> None:
