@@ -31,7 +31,7 @@ from portal.records.store.writer import RunStore
 from portal.records.telemetry.instruments import NO_TELEMETRY, Telemetry
 from portal.records.telemetry.observers import observe_portal, observe_runs, record_attempt
 from portal.runs.components import Components
-from portal.runs.deliveries import add_messages
+from portal.runs.decisions import add_messages
 from portal.runs.dispatcher import Dispatcher
 from portal.runs.execution import AwaitUpstreams, Execution
 from portal.runs.leases import Address
@@ -185,7 +185,7 @@ async def open_portal(
                     kept,
                     tasks,
                     lambda: {
-                        each.execution.profile: each.execution.go_on for each in views.served().values()
+                        each.execution.profile: each.execution.segment for each in views.served().values()
                     },
                     takes_all=runs == "all",
                     workers=settings.workers,
@@ -193,7 +193,7 @@ async def open_portal(
                 await service.leases.publish()
                 tasks.start_soon(dispatcher.keep)
                 tasks.start_soon(observe_runs, telemetry, kept)
-                tasks.start_soon(Webhooks(manifest, service.changes, kept).keep)
+                tasks.start_soon(Webhooks(manifest, service, kept).keep)
                 tasks.start_soon(_keep_component, lazy, components, component or guest_component())
             if settings.offers:
                 tasks.start_soon(changes.keep)

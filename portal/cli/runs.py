@@ -31,6 +31,7 @@ from portal.records.store.run_tables import RunTables
 from portal.runs.answer import awaited
 from portal.runs.components import Components
 from portal.runs.decisions import (
+    add_messages,
     answer_of,
     call_to_decide,
     cancel_run,
@@ -43,7 +44,6 @@ from portal.runs.decisions import (
     unknown_run,
     waiting_view,
 )
-from portal.runs.deliveries import add_messages
 from portal.runs.past import Past, RunHead
 from portal.runs.shown_calls import readable
 from sandbox_runtime.errors import DivergenceError, RecordError

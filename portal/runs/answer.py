@@ -130,7 +130,6 @@ class Answer:
         return {key: told, "at": self.at, "hint": error.hint}
 
     def dump(self) -> bytes:
-        """The whole answer as JSON."""
         error = None if self.error is None else asdict(self.error)
         return encode({**{each.name: getattr(self, each.name) for each in fields(self)}, "error": error})
 

@@ -99,13 +99,7 @@ def _block(raw: dict[str, Json]) -> types.ContentBlock:
         raise BlockError(f"{kind}: {place[:80]}: {first['msg'][:80]}") from error
     binary = block.resource if isinstance(block, types.EmbeddedResource) else block
     try:
-        match binary:
-            case (
-                types.ImageContent(data=data)
-                | types.AudioContent(data=data)
-                | types.BlobResourceContents(blob=data)
-            ):
-                base64.b64decode(data, validate=True)
+        base64.b64decode(getattr(binary, "data", getattr(binary, "blob", "")), validate=True)
     except ValueError:
         # Some clients reject a whole answer because of one invalid image.
         raise BlockError(f"{kind}: its data is not valid base64") from None

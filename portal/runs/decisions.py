@@ -1,25 +1,31 @@
-"""Operations of people on runs, for the command line and HTTP: find, show, approve, deny, cancel, fork.
+"""Operations of people on runs, for the command line and HTTP: find, show, approve, deny, cancel, fork; and what
+webhooks tell people of them.
 
 Rule 1: the run of another owner is treated like one that does not exist.
 """
 
+import hashlib
 import json
+import secrets
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from manifests.json_value import Json
+from manifests.portal_manifest import Webhook
 from portal.base.caller import Caller, tenant_of
 from portal.base.errors import RunsError
 from portal.identity.approvers import Approvers, Decider
 from portal.records.ledger import Ledger
 from portal.records.store.records import ASKING, OPEN, CallRow, CallRowState, RunRow, StoredRun, ambiguous
-from portal.records.store.run_tables import RunTables
+from portal.records.store.run_tables import Delivery, RunTables
 from portal.records.store.tables import DAY_SECONDS
 from portal.runs.answer import Answer, load_answer
 from portal.runs.past import HEAD, Past, dump_chunk, new_row, new_run_id
 from portal.runs.shown_calls import MAX_LATER
+from sandbox_runtime.guest_json import encode
 from sandbox_runtime.result import RunError
 from sandbox_runtime.run import MAX_SCRIPT_BYTES, too_long
 
@@ -228,6 +234,29 @@ def waiting_view(calls: Sequence[CallRow]) -> list[dict[str, Json]]:
     return views
 
 
+def add_messages(tables: RunTables, run: str, state: str, webhooks: Sequence[Webhook]) -> None:
+    """Write a message for each webhook that wants this change of a run's state. A portal sends it."""
+    event = "run.error" if state == "refused" else f"run.{state}"
+    wanting = [webhook for webhook in webhooks if event in webhook.events]
+    row = tables.row(run) if wanting else None
+    if row is None:
+        return
+    data = run_view(row, tables.caller(row.owner))
+    if state == "waiting":
+        data["waiting"] = waiting_view(tables.calls(run, "state = 'waiting'"))
+        if not data["waiting"]:
+            return  # everything is decided, so the run resumes at once
+    body = encode({"type": event, "timestamp": iso(row.updated), "data": data})
+    for webhook in wanting:
+        message = f"msg_{time.time_ns():016x}{secrets.token_hex(8)}"  # sorts by time
+        tables.add_delivery(Delivery(message, run, url_number(webhook.url), body, 0, tables.now()))
+
+
+def url_number(url: str) -> int:
+    """The number that identifies a URL in the store. Its messages go to no other URL, however the manifest changes."""
+    return int.from_bytes(hashlib.sha256(url.encode()).digest()[:6])
+
+
 def details(stored: StoredRun) -> dict[str, Json]:
     """Everything about a run as JSON: `run_view`, its script, its calls, and its answer."""
     head = HEAD.validate_json(stored.head)
@@ -237,7 +266,7 @@ def details(stored: StoredRun) -> dict[str, Json]:
         "profile": head.profile,
         "waiting": waiting_view(stored.calls) if stored.row.state in OPEN else [],
         "decisions": [
-            {"seq": call.seq, "function": call.function, "decision": call.decided_by and _decision(call)}
+            {"seq": call.seq, "function": call.function, "decision": _decision(call)}
             for call in stored.calls
             if call.decided_by
         ],

@@ -19,7 +19,7 @@ from portal.records.store.tables import DAY_SECONDS
 from portal.records.store.writer import RunStore
 from portal.runs.answer import Answer
 from portal.runs.leases import BEAT_SECONDS
-from portal.runs.past import Past, RunHead
+from portal.runs.past import Past, Piece
 from portal.runs.service import Runs
 from sandbox_runtime.fair_queue import Turns
 
@@ -36,8 +36,8 @@ MAX_RETRY_SECONDS: Final = 600.0
 MAX_DUE: Final = 100
 """Due runs that wait for a turn in memory; further ones wait in the store."""
 
-GoOn: TypeAlias = Callable[[str, RunHead, Past, int, ClientChannel], Awaitable[Answer]]
-"""Resumes a run that is held under this epoch: `Execution.go_on`."""
+GoOn: TypeAlias = Callable[[Piece, ClientChannel], Awaitable[Answer]]
+"""Resumes a run that is held under the epoch of this segment: `Execution.segment`."""
 
 
 def retry_seconds(failures: int) -> float:
@@ -63,6 +63,8 @@ class Dispatcher:
         self._tasks = tasks
         self._executions = executions
         self._takes_all = takes_all
+        self._taken: set[str] = set()
+        """The runs that are being resumed, and those that are tried again soon."""
         self._failures: Counter[str] = Counter()
         """By run: how many attempts to resume it have failed."""
         workers = workers or 8 * (os.cpu_count() or 1)
@@ -92,10 +94,9 @@ class Dispatcher:
                 if now - swept_at > SWEEP_SECONDS or next_at <= now:  # a run has expired
                     swept_at = now
                     await self._sweep(now)
-                left = {run: owner for run, owner in left.items() if not leases.is_under_way(run)}
                 for run, owner in (left | due).items():
-                    if run not in leases.resuming:
-                        leases.resuming.add(run)
+                    if run not in self._taken and (run in due or run not in self._runs.live):
+                        self._taken.add(run)
                         self._tasks.start_soon(self._resume, run, owner)
             except StoreError as error:
                 leases.note_store(error)
@@ -106,8 +107,8 @@ class Dispatcher:
     async def _sweep(self, now: float) -> None:
         keep_seconds = self._runs.settings.keep_days * DAY_SECONDS
         for run in await self._store.write(partial(RunTables.sweep, now=now, keep_seconds=keep_seconds)):
-            self._runs.leases.fence(run)
-        self._runs.note_change()
+            self._runs.fence(run)
+        self._runs.wake()
         needed = await self._store.read(RunTables.components)
         await self._runs.components.delete_others(needed, await self._store.read(RunTables.has_replicas))
 
@@ -118,34 +119,49 @@ class Dispatcher:
                 await news.wait()
             try:
                 if await self._store.is_changed():
-                    await self._runs.leases.fence_lost()
-                    self._runs.changes.note_all()
+                    await self._fence_lost()
+                    self._runs.wake_all()
             except StoreError as error:
                 self._runs.leases.note_store(error)
                 await anyio.sleep(RETRY_SECONDS)
 
+    async def _fence_lost(self) -> None:
+        """Stop the segments whose runs were ended or taken over: another process may have changed the store."""
+        live = self._runs.live
+        held = {run: journal.epoch for run, journal in live.items() if journal.epoch}
+        epochs = await self._store.read(partial(RunTables.epochs, runs=[*held])) if held else {}
+        for run, epoch in held.items():
+            if run in live and live[run].epoch == epoch and epochs.get(run) != epoch:
+                self._runs.fence(run)
+
     async def _resume(self, run: str, owner: str) -> None:
         """Resume a run of this owner until it ends or is suspended again. If the store fails, try again."""
+        resuming = self._runs.resuming
         try:
             while True:
+                resuming.add(run)
                 try:
                     async with self._turns.turn(owner):
                         return await self._go_on(run)
                 except StoreError as error:
                     log.error("run_not_taken_up", run=run, error=str(error))
+                resuming.discard(run)  # no client waits for it
+                self._runs.wake()
                 # Its row may say that it runs here, so no look at the store would find it.
-                await anyio.sleep(self._retry_seconds(run))
+                self._failures[run] += 1
+                await anyio.sleep(retry_seconds(self._failures[run]))
         except Exception as error:  # it must not end the portal
             log.exception("run_failed", run=run, error=type(error).__name__)
             await self._runs.end(run, "error")
         finally:
-            self._runs.leases.resuming.discard(run)
-            self._runs.note_change()
+            resuming.discard(run)
+            self._taken.discard(run)
+            self._runs.wake()
 
     async def _go_on(self, run: str) -> None:
         try:
             stored = await self._store.write(partial(RunTables.claim, run=run))
-            head, past = Past.of(stored)
+            epoch, (head, past) = stored.row.epoch, Past.of(stored)
         except FencedError:
             return
         except (DamagedRowError, ValueError):
@@ -155,21 +171,17 @@ class Dispatcher:
         if head.record is None and not head.is_background:
             await self._runs.end(run, "error")  # a run of a session, whose variables are gone
             return
-        epoch = stored.row.epoch
         log.info("run_taken_up", run=run, epoch=epoch)
         go_on = self._executions().get(head.profile)
         if go_on is not None:  # else a reload has removed its profile
-            answer = await go_on(run, head, past, epoch, self._runs.questions.channel(run))
+            answer = await go_on(Piece(run, head, past, epoch), self._runs.questions.channel(run))
             if answer.error is None or answer.error.code != "sandbox_busy":
                 self._failures.pop(run, None)
                 return
-        wake_at = self._store.now() + self._retry_seconds(run)
+        self._failures[run] += 1
+        wake_at = self._store.now() + retry_seconds(self._failures[run])
         with suppress(FencedError):  # it was ended in between
             await self._store.write(partial(RunTables.postpone_run, run=run, epoch=epoch, wake_at=wake_at))
-
-    def _retry_seconds(self, run: str) -> float:
-        self._failures[run] += 1
-        return retry_seconds(self._failures[run])
 
 
 def _look(

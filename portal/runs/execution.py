@@ -33,7 +33,7 @@ from portal.records.telemetry import instruments
 from portal.records.telemetry.instruments import current_trace, link_to
 from portal.runs.answer import Answer, at_line
 from portal.runs.journal import Journal, unwritten
-from portal.runs.past import Past, Piece, RunHead, new_run_id
+from portal.runs.past import Piece, RunHead, new_run_id
 from portal.runs.service import Runs
 from portal.runs.sessions import SessionError, Sessions
 from portal.runs.waits import Waits
@@ -57,12 +57,10 @@ _SEARCHED = re.compile(r"\b(?:search|describe)\b")
 MAX_DIAGNOSTICS = 8
 """Findings listed in one refusal; more are counted."""
 
-
 _STUCK = (
     "It was not run again, and will not be. `calls` says what it did. The operator can see its journal, and start "
     "another run from an earlier point."
 )
-
 
 _UNWRITTEN = "the store of runs cannot be written now, so a crash of the portal would lose this answer"
 
@@ -88,10 +86,9 @@ class RunLimits:
             lower = limits.model_copy(update={"wall_seconds": seconds})
             return cls(lower, manifest, "timeout_seconds of this call")
         place = where if name == "wall_seconds" else f"{name}, {where}"
-        if seconds == most:
-            return cls(limits, manifest, place)
         lowered = f"timeout_seconds {seconds:g} was lowered to limits.{name} = {most:g} ({where})"
-        return cls(limits, manifest, place, (f"{lowered}; `await portal.sleep(hours=6)` can wait longer",))
+        notice = f"{lowered}; `await portal.sleep(hours=6)` can wait longer"
+        return cls(limits, manifest, place, (notice,) if seconds > most else ())
 
     def where(self, limit: str) -> str:
         """The place that sets a limit."""
@@ -157,19 +154,12 @@ class Execution:
         piece = Piece(
             new_run_id(), RunHead(request, caller, self.profile, trace=current_trace(), began=time.time())
         )
-        ledger = ledger if ledger is not None else Ledger()
         try:
-            answer = await self._segment(piece, ledger, channel)
+            answer = await self.segment(piece, channel, ledger)
             is_parked = answer.status in ("running", "waiting")
             return await self.runs.final_answer(piece.run_id) if is_parked else answer
         finally:
-            self.runs.leave(piece.run_id)
-
-    async def go_on(
-        self, run_id: str, head: RunHead, past: Past, epoch: int, channel: ClientChannel
-    ) -> Answer:
-        """Resume a run that was interrupted or suspended, or start one in the background. Returns its answer."""
-        return await self._segment(Piece(run_id, head, past, epoch), Ledger(), channel)
+            self.runs.questions.leave(piece.run_id)
 
     async def _earlier(self, run: str, caller: Caller) -> Answer:
         try:
@@ -181,8 +171,9 @@ class Execution:
             message = "the store of runs cannot be read; the portal's log says why"
             return Answer("refused", "", error=RunError("store_failed", message, hint="Try again later."))
 
-    async def _segment(self, piece: Piece, ledger: Ledger, channel: ClientChannel) -> Answer:
+    async def segment(self, piece: Piece, channel: ClientChannel, ledger: Ledger | None = None) -> Answer:
         """Do one segment of a run: from start or resume until it ends or is suspended."""
+        ledger = ledger if ledger is not None else Ledger()
         ledger.run_id = piece.run_id
         audit = self.audit.run(piece.run_id, piece.head.caller, self.profile)
         audit.began(piece.head.request.code, is_resumed=piece.epoch > 1)
@@ -248,7 +239,7 @@ class Execution:
                     docs_search=self.docs_search,
                     history=history,
                     journal=journal,
-                    waits=Waits(self.runs, journal, caller.run_owner, authorization, channel, audit),
+                    waits=Waits(self.runs, journal, caller.run_owner, authorization, channel),
                 )
                 segment = Segment(piece, limits, notices, session, grants, recording, journal, context)
                 answer = await self._journaled(segment, sandbox)
@@ -380,12 +371,10 @@ class Execution:
         """Wait until the upstreams that the script may use are in the library, or until their time to start is over."""
         silent = snapshot.silent.keys()
         is_searching = any(use.namespace not in snapshot.namespaces for use in prepared.uses)
-        is_searching |= _may_search(prepared.source)
-        waited = silent if is_searching else silent & prepared.names
+        waited = silent if is_searching or _may_search(prepared.source) else silent & prepared.names
         if waited:
-            keys = {
-                key for key, namespace in self.authority.manifest.namespaces.items() if namespace in waited
-            }
+            namespaces = self.authority.manifest.namespaces
+            keys = {key for key, namespace in namespaces.items() if namespace in waited}
             await self.await_upstreams(self.gateway.accounts.fleet, keys)
             await self.catalog.fresh()
 

@@ -14,14 +14,9 @@ from portal.calls.questions import request_of
 from portal.runs.shown_calls import MAX_CHARACTERS, MAX_LATER, readable
 
 MAX_CALLS: Final = 10
-"""Calls in one form. Further ones follow in the next form."""
+"""Calls in one form. Further ones follow in the next form. A question has a form of its own."""
 
 CHOICES: Final = ("approve", "approve_later", "deny")
-
-
-def next_form(left: Mapping[int, Json]) -> list[int]:
-    """The calls that the next form shows, of those that are left in order: at most MAX_CALLS, or one question."""
-    return [seq for seq, asked in left.items() if "question" not in asked][:MAX_CALLS] or [*left][:1]
 
 
 def approval_form(run: str, asked: Sequence[Json], *, four_eyes: bool) -> ElicitRequest:

@@ -8,6 +8,7 @@ Rule 2: outcomes are written before the run's answer. Until then, no call waits 
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,6 @@ from typing import Final, Protocol
 import anyio
 import structlog
 
-from manifests.json_value import Json
 from manifests.portal_manifest import RunsSettings
 from portal.catalog.authority import Authorization
 from portal.records.ledger import Entry, Ledger
@@ -25,10 +25,10 @@ from portal.records.store import records
 from portal.records.store.run_tables import RunTables
 from portal.records.store.writer import RunStore
 from portal.runs.answer import Answer
+from portal.runs.leases import Leases
 from portal.runs.past import HEAD, Piece, RunHead, dump_chunk, dump_outcome, load_outcome, new_row
 from portal.runs.run_state import Activity, Rows, RunState
 from sandbox_runtime.call_port import CallError, Outcome
-from sandbox_runtime.guest_json import encode
 from sandbox_runtime.recording import Recording
 from sandbox_runtime.result import RunError
 from upstreams.redaction import Redaction
@@ -47,16 +47,12 @@ class Home(Protocol):
 
     settings: RunsSettings
     mask: Redaction
+    leases: Leases
     began: float
 
-    @property
-    def is_holding(self) -> bool: ...
+    def register(self, run: str) -> anyio.Event: ...
 
-    async def hold(self, run: str, epoch: int) -> None: ...
-
-    def register(self, run: str, seq: int) -> anyio.Event: ...
-
-    def note_change(self) -> None: ...
+    def wake(self) -> None: ...
 
 
 class Journal:
@@ -80,7 +76,7 @@ class Journal:
         self.park_seconds = park_seconds
         self.scope = anyio.CancelScope()
         """Contains the segment; suspending the run cancels it."""
-        self._state = RunState.of(piece, recording, ledger, authorization.counted)
+        self._state = RunState(piece, recording, ledger, authorization.counted)
         self._activity = Activity()
         self._writer = JournalWriter(self._state, store, runs, self.scope)
         self._suspending: asyncio.Task[bool] | None = None
@@ -161,49 +157,33 @@ class Journal:
         return await self._add(records.CallRow(self.run_id, seq, "call", function, "intended"))
 
     async def wait(
-        self,
-        seq: int,
-        kind: records.CallKind,
-        function: str,
-        *,
-        digest: str = "",
-        arguments_sha256: str = "",
-        name: str = "",
-        due_at: float | None = None,
-        shown: Json = None,
-        ask: Callable[[], Awaitable[None]] | None = None,
+        self, row: records.CallRow, ask: Callable[[], Awaitable[None]] | None = None
     ) -> records.CallRow | CallError:
         """Wait until a call is decided, delivered or due; suspend the run if that takes long. Returns the call's row.
 
-        `ask` is called when the row is written, so that the call can be decided.
+        `row` is written, unless an earlier segment did. Then `ask` is called, so that the call can be decided.
 
         Raises FencedError: another portal has taken the run over, or it was ended.
         """
-        row = self.past.calls.get(seq)
-        if row is not None:
+        seq = row.seq
+        if seq in self.past.calls:
             row = await self._row_now(seq)  # it may have been decided since the run was resumed
-            due_at = row.due_at
-        else:
-            text = encode(shown)
-            row = records.CallRow(
-                self.run_id, seq, kind, function, "waiting", digest, arguments_sha256, name, due_at, "", text
-            )
-            if (error := await self._add(row)) is not None:
-                return error
+        elif (error := await self._add(row)) is not None:
+            return error
         if ask is not None and row.state == "waiting":
             await ask()
         self._activity.waiting.add(seq)
         try:
-            while row.state == "waiting":
+            while self._due_in(row) > 0:
                 # Wake-ups that decide nothing must not postpone the suspension, so `park_at` is set outside their loop.
                 computed, park_at = self._cpu_seconds(), time.monotonic() + self.park_seconds
-                while row.state == "waiting" and (left := park_at - time.monotonic()) > 0:
+                while (left := min(self._due_in(row), park_at - time.monotonic())) > 0:
                     # Register, then read: a decision in between sets the event, and one may precede the call's row.
-                    changed = self.runs.register(self.run_id, seq)
+                    changed = self.runs.register(self.run_id)
                     row = await self._row_now(seq)
-                    if row.state == "waiting":
-                        await self._wait_for(changed, seq, due_at, left)
-                if row.state == "waiting" and self._may_park(computed):
+                    with anyio.move_on_after(min(left, self._due_in(row))):
+                        await changed.wait()
+                if self._due_in(row) > 0 and self._may_park(computed):
                     await self.park()
         except asyncio.CancelledError:
             if not (self._suspending or self.scope.cancel_called):  # the script cancelled the wait
@@ -227,24 +207,18 @@ class Journal:
             raise records.FencedError(self.run_id)
         return found
 
-    async def _wait_for(self, changed: anyio.Event, seq: int, due_at: float | None, seconds: float) -> None:
-        """Wait for a change, or until the call is due, for at most `seconds`."""
-        if due_at is not None:
-            seconds = min(seconds, due_at - self.store.now())
-        with anyio.move_on_after(max(seconds, 0)):
-            await changed.wait()
-        if due_at is not None and due_at <= self.store.now():
-            try:
-                await self.store.write(partial(RunTables.expire_call, run=self.run_id, seq=seq))
-            except records.DatabaseError as error:
-                log.error("call_not_due", run=self.run_id, error=str(error))  # the loop in `wait` tries again
+    def _due_in(self, row: records.CallRow) -> float:
+        """The seconds for which the call may still wait; 0 if it is decided or delivered."""
+        if row.state != "waiting":
+            return 0.0
+        return math.inf if row.due_at is None else row.due_at - self.store.now()
 
     # Called by the execution
 
     async def begin(self) -> None:
         """Create the run's row, if it is missing. Raises StoreError: it cannot be written."""
         if not self.epoch:
-            await self._writer.flush(is_lasting=True)
+            await self._writer.flush()
 
     async def before_change(self) -> None:
         """Before the run changes a file, write what it did, if it has a row. Raises StoreError, FencedError."""
@@ -267,7 +241,7 @@ class Journal:
 
     async def _park(self, waiting: Sequence[int]) -> bool:
         try:
-            await self._writer.flush(is_lasting=True)
+            await self._writer.flush()
             park = partial(RunTables.park, run=self.run_id, epoch=self.epoch, waiting=waiting)
             await self.store.write(park, is_lasting=True)
         except records.StoreError as error:
@@ -275,9 +249,9 @@ class Journal:
             log.error("run_not_parked", run=self.run_id, error=str(error))
             return False
         except records.FencedError:
-            self.fence()
+            pass
         else:
-            self.runs.note_change()
+            self.runs.wake()
         self.scope.cancel()
         return True
 
@@ -287,16 +261,12 @@ class Journal:
             await self._writer.idle()  # the transaction that creates its row may be under way
         if not self.epoch or (answer.error is not None and answer.error.code == "sandbox_busy"):
             return  # nothing is durable, or the run is tried again
-        await self._writer.flush(answer=answer)
+        await self._writer.flush(answer)
 
     async def flushed(self) -> None:
         """Write the pending outcomes, and wait for transactions under way, whose callers may be gone."""
         self._writer.write_outcomes()
         await self._writer.idle()
-
-    def fence(self) -> None:
-        """Stop at once: another portal holds the run, or it was ended."""
-        self.scope.cancel()
 
     async def _add(self, row: records.CallRow) -> CallError | None:
         await self._held()
@@ -308,11 +278,11 @@ class Journal:
             )
         self._state.calls.append(row)
         try:
-            await self._writer.flush(is_lasting=True)
+            await self._writer.flush()
             # If this process was stopped for a while (SIGSTOP, a suspended machine), its lease may have run out, and
             # another portal would report the call as unknown while this one sends it.
-            if row.state == "intended" and not self.runs.is_holding:
-                await self.runs.hold(self.run_id, self.epoch)
+            if row.state == "intended":
+                await self.runs.leases.hold(self.run_id, self.epoch)
         except records.StoreError as error:
             log.error("run_not_journaled", run=self.run_id, error=str(error))
             failure = unwritten(error, f"{row.function} was not called")
@@ -335,8 +305,6 @@ class Journal:
 class _Transaction:
     """One transaction of a run, and how it ended. Calls of the same moment, as of `gather`, share it."""
 
-    is_lasting: bool = False
-    """Whether it has to be on the disk when it returns."""
     is_awaited: bool = False
     answer: Answer | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -358,11 +326,10 @@ class JournalWriter:
         self._under_way: _Transaction | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    async def flush(self, *, is_lasting: bool = False, answer: Answer | None = None) -> None:
+    async def flush(self, answer: Answer | None = None) -> None:
         """Write everything that was noted before this call. Raises StoreError, FencedError."""
         transaction = self._next()
         transaction.is_awaited = True
-        transaction.is_lasting |= is_lasting
         transaction.answer = answer or transaction.answer
         await transaction.ended.wait()
         if transaction.error is not None:
@@ -401,28 +368,30 @@ class JournalWriter:
         assert transaction is not None and self._under_way is None
         self._under_way = transaction
         if not (transaction.is_awaited or self._state.outcomes):
-            self._end(transaction, None)  # the previous one wrote everything
+            self._end(transaction, None, None)  # the previous one wrote everything
             return
         try:
             rows = self._state.begin(transaction.answer)
         except Exception as error:  # noqa: BLE001  # those who wait raise it
-            self._end(transaction, error)
+            self._end(transaction, None, error)
             return
         days = self._runs.settings.max_age_days
         work = partial(write_rows, rows=rows, mask=self._runs.mask, max_age_days=days)
-        # An intent has to survive a loss of power, whoever wanted the transaction.
-        is_lasting = transaction.is_lasting or bool(rows.calls)
+        # An intent has to survive a loss of power, and so has a row whose URL is given away. What came before them does
+        # too: a commit that is on the disk has all earlier ones there.
+        is_lasting = rows.is_first or bool(rows.calls)
         # Last, since the store may call `done` before it returns.
         self._store.submit(
             work,
-            lambda _, error: self._end(transaction, error),
+            lambda _, error: self._end(transaction, rows, error),
             is_lasting=is_lasting,
             is_brief=rows.is_brief,
         )
 
-    def _end(self, transaction: _Transaction, error: Exception | None) -> None:
+    def _end(self, transaction: _Transaction, rows: Rows | None, error: Exception | None) -> None:
         self._under_way, transaction.error = None, error
-        self._state.ended(is_committed=error is None)
+        if rows is not None:
+            self._state.ended(rows, is_committed=error is None)
         if isinstance(error, records.FencedError):
             self._scope.cancel()
         elif error is not None:
@@ -443,10 +412,8 @@ def write_rows(tables: RunTables, *, rows: Rows, mask: Callable[[str], str], max
     run, written, head, text, component = rows.run_id, rows.written, rows.head, None, ""
     if head is not None:
         record = head.record and head.record.without_environment()
-        text, component = (
-            HEAD.dump_json(replace(head, record=record)),
-            record.origin.component if record else "",
-        )
+        text = HEAD.dump_json(replace(head, record=record))
+        component = record.origin.component if record else ""
         if rows.is_first:
             row = new_row(run, head.caller.run_owner, head, None, max_age_days)
             tables.create(replace(row, title=mask(row.title)), text, head.caller.label)

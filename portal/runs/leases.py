@@ -1,4 +1,4 @@
-"""Leases: which runs this portal holds, and for how long no other one may take them over."""
+"""Leases: for how long no other portal may take over the runs of this one."""
 
 import time
 from collections.abc import Callable
@@ -14,7 +14,6 @@ from portal.records.store.records import StoreError
 from portal.records.store.run_tables import RunTables
 from portal.records.store.tables import LEASE_SECONDS
 from portal.records.store.writer import RunStore
-from portal.runs.journal import Journal
 
 log = structlog.get_logger()
 
@@ -59,10 +58,6 @@ class Leases:
         self._renewed_at = clock()
         """When the last successful heartbeat began, by the clock."""
         self._is_store_out = False
-        self._journals: dict[str, Journal] = {}
-        """The journals of the segments that are under way in this process."""
-        self.resuming: set[str] = set()
-        """The runs that the dispatcher has begun to resume."""
 
     @property
     def is_holding(self) -> bool:
@@ -81,7 +76,6 @@ class Leases:
             await self._renew(partial(RunTables.renew, run=run, epoch=epoch))
 
     async def keep(self) -> None:
-        """Send heartbeats until cancelled."""
         while True:
             try:
                 await self._renew(RunTables.beat)
@@ -104,36 +98,3 @@ class Leases:
         elif error is None and self._is_store_out:
             log.info("store_back")
         self._is_store_out = error is not None
-
-    # Segments under way
-
-    def opened(self, journal: Journal) -> None:
-        """Note that a segment of a run begins in this process."""
-        self._journals[journal.run_id] = journal
-
-    def closed(self, journal: Journal) -> bool:
-        """Note that a segment has ended. Returns whether it was the run's last one that began here."""
-        is_last = self._journals.get(journal.run_id) is journal  # the next segment may have begun
-        if is_last:
-            del self._journals[journal.run_id]
-        return is_last
-
-    def is_under_way(self, run: str) -> bool:
-        """Whether this process works on a run, or has begun to resume it."""
-        return run in self.resuming or run in self._journals
-
-    def fence(self, run: str) -> None:
-        """Stop a segment at once, if it is under way here: its run has ended, or another portal holds it."""
-        if run in self._journals:
-            self._journals[run].fence()
-
-    async def fence_lost(self) -> None:
-        """Stop the segments whose runs were ended or taken over. Raises StoreError."""
-        held = {run: journal.epoch for run, journal in self._journals.items() if journal.epoch}
-        if not held or self._store is None:
-            return
-        epochs = await self._store.read(partial(RunTables.epochs, runs=[*held]))
-        for run, epoch in held.items():
-            journal = self._journals.get(run)
-            if journal is not None and journal.epoch == epoch and epochs.get(run) != epoch:
-                journal.fence()

@@ -117,9 +117,6 @@ class Past:
         return head, cls(record, entries, {call.seq: call for call in stored.calls}, len(chunks))
 
 
-NO_PAST: Final = Past()
-
-
 def new_run_id() -> str:
     """An id that cannot be guessed."""
     return f"run_{secrets.token_hex(16)}"
@@ -179,5 +176,5 @@ class Piece:
 
     run_id: str
     head: RunHead
-    past: Past = NO_PAST
+    past: Past = field(default_factory=Past)
     epoch: int = 0

@@ -13,7 +13,7 @@ in the store, if its acknowledgement was lost, the next one replaces: its chunk 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 from manifests.manifest import Budget
 from portal.records.ledger import CallState, Ledger
@@ -22,8 +22,6 @@ from portal.runs.answer import Answer
 from portal.runs.past import EntryRow, Piece, RunHead
 from sandbox_runtime.call_port import Outcome
 from sandbox_runtime.recording import Event, Recording
-
-_Counted: TypeAlias = Mapping[int, Sequence[Budget]]
 
 IDLE_SHARE: Final = 0.5
 """A worker that used less CPU than this share of the time is idle, so its run may be suspended."""
@@ -63,92 +61,74 @@ class Rows(NamedTuple):
         """Whether they are at most about 16 KiB as JSON, which takes well under a millisecond to write."""
         if self.answer is not None:
             return False  # a run has one answer, which may be large
-        texts: list[str | bytes] = [event.text for event in self.events]
-        texts += [call.shown for call in self.calls]
+        values: list[Any] = [event.text for event in self.events]
+        values += [call.shown for call in self.calls]
         if self.head is not None:  # its record has the script once more, and as much again of settings
-            texts += 3 * [self.head.request.code]
-        outcomes = [outcome for _, _, outcome in self.outcomes]
-        texts += [one.text or b"" for one in outcomes]
-        left = _BRIEF_BYTES - sum(map(len, texts)) - 200 * len(self.entries)
-        values = [value for one in outcomes for value in (one.value, one.content, one.data)]
+            values += 3 * [self.head.request.code]
+        for _, _, one in self.outcomes:
+            values += one.text, one.value, one.content, one.data
+        left = _BRIEF_BYTES - 200 * len(self.entries)
         while values and left > 0:
             each = values.pop()
-            left -= len(each) if isinstance(each, str) else 8
-            if isinstance(each, list | dict) and (left := left - len(each)) > 0:
+            left -= 8 + (len(each) if isinstance(each, str | bytes | list | dict) else 0)
+            if isinstance(each, list | dict) and left > 0:
                 values += [*each, *each.values()] if isinstance(each, dict) else each
         return left > 0
 
 
-@dataclass(eq=False)
 class RunState:
     """Knows what of a segment is written, and what is not. `recording` is None for a run of a session.
 
     `counted` has the budgets that each call spent, by `seq`.
     """
 
-    run_id: str
-    head: RunHead
-    recording: Recording | None
-    ledger: Ledger
-    counted: _Counted
-    written: Written
-    with_row: set[int]
-    """The calls that have a row in the store, so that their outcomes have to be written."""
-    touched: set[int] = field(default_factory=set)
-    """The calls whose entries in the ledger are to be written."""
-    calls: list[CallRow] = field(default_factory=list)
-    """Those that are intended, or begin to wait."""
-    outcomes: list[tuple[int, CallState, Outcome]] = field(default_factory=list)
-    _under_way: Rows | None = None
-
-    @classmethod
-    def of(cls, piece: Piece, recording: Recording | None, ledger: Ledger, counted: _Counted) -> "RunState":
-        """The state at the beginning of a segment: the store has what earlier ones wrote."""
-        past = piece.past
-        events = 0 if past.record is None else len(past.record.events)
-        written = Written(piece.epoch, past.chunks, events, None)
-        return cls(piece.run_id, piece.head, recording, ledger, counted, written, {*past.calls})
+    def __init__(
+        self,
+        piece: Piece,
+        recording: Recording | None,
+        ledger: Ledger,
+        counted: Mapping[int, Sequence[Budget]],
+    ) -> None:
+        self.run_id, self.head = piece.run_id, piece.head
+        self.recording, self.ledger, self.counted = recording, ledger, counted
+        record = piece.past.record
+        self.written = Written(piece.epoch, piece.past.chunks, len(record.events) if record else 0, None)
+        self.with_row = {*piece.past.calls}
+        """The calls that have a row in the store, so that their outcomes have to be written."""
+        self.touched: set[int] = set()
+        """The calls whose entries in the ledger are to be written."""
+        self.calls: list[CallRow] = []
+        """Those that are intended, or begin to wait."""
+        self.outcomes: list[tuple[int, CallState, Outcome]] = []
 
     def begin(self, answer: Answer | None = None) -> Rows:
         """The rows of the next transaction, with everything that happened before. `answer` makes it the last one."""
-        assert self._under_way is None
         # Calls first: if this fails, whoever wants to make them is told so.
         calls, self.calls = tuple(self.calls), []
         started = None if self.recording is None else self.recording.head
         if started is not None and started is not self.head.record:
             self.head = replace(self.head, record=started)
-        events = self._new_events(is_ended=answer is not None)
-        entries = tuple(map(self._entry, sorted(self.touched)))
+        events = () if self.recording is None else (*self.recording.events[self.written.events :],)
+        if answer is None and events and events[-1].is_ending:
+            events = events[:-1]  # the run's ending is written only with its answer
+        entries = tuple(
+            EntryRow.of(self.ledger[seq], tuple(budget.keys for budget in self.counted.get(seq, ())))
+            for seq in sorted(self.touched)
+        )
         epoch, chunks, count, head = self.written
         written = Written(epoch or 1, chunks + bool(events or entries), count + len(events), self.head)
         changed, outcomes = None if self.head is head else self.head, tuple(self.outcomes)
-        rows = Rows(self.run_id, written, not epoch, changed, events, entries, calls, outcomes, answer)
-        self._under_way, self.touched = rows, set()
-        return rows
+        self.touched = set()
+        return Rows(self.run_id, written, not epoch, changed, events, entries, calls, outcomes, answer)
 
-    def ended(self, *, is_committed: bool) -> None:
-        """The transaction under way has ended; there is none if `begin` failed."""
-        rows, self._under_way = self._under_way, None
-        if rows is None:
-            return
+    def ended(self, rows: Rows, *, is_committed: bool) -> None:
+        """The transaction that writes these rows has ended."""
         if not is_committed:
             self.touched.update(entry.seq for entry in rows.entries)
             return
         self.written = rows.written
         self.with_row.update(call.seq for call in rows.calls)
         del self.outcomes[: len(rows.outcomes)]
-
-    def _entry(self, seq: int) -> EntryRow:
-        return EntryRow.of(self.ledger[seq], tuple(budget.keys for budget in self.counted.get(seq, ())))
-
-    def _new_events(self, *, is_ended: bool) -> tuple[Event, ...]:
-        """The events that are not written. The run's ending is written only with its answer."""
-        if self.recording is None:
-            return ()
-        events = self.recording.events[self.written.events :]
-        if events and events[-1].is_ending and not is_ended:
-            del events[-1]
-        return tuple(events)
 
 
 @dataclass(eq=False, slots=True)

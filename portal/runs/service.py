@@ -5,6 +5,7 @@ from collections.abc import Awaitable
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import anyio
 import structlog
@@ -26,7 +27,7 @@ from portal.records.telemetry.instruments import current_trace
 from portal.runs.answer import Answer
 from portal.runs.components import Components
 from portal.runs.decisions import answer_of, cancel_run, decide_call, find_run, find_seen, let_pass
-from portal.runs.forms import approval_form, decision_of, next_form
+from portal.runs.forms import MAX_CALLS, approval_form, decision_of
 from portal.runs.journal import Journal, unwritten
 from portal.runs.leases import Address, Leases
 from portal.runs.past import HEAD, Piece, RunHead, new_row, new_run_id
@@ -63,7 +64,13 @@ class Runs:
         self.results = KeptResults(store, self.mask)
         self.components = components
         self.leases = Leases(store, address)
-        self.changes = Changes()
+        self.news = anyio.Event()
+        """Set and replaced whenever something may have happened to a run. Take it before you read the store."""
+        self._waits: WeakValueDictionary[str, anyio.Event] = WeakValueDictionary()
+        self.live: dict[str, Journal] = {}
+        """The journals of the segments that are under way in this process."""
+        self.resuming: set[str] = set()
+        """The runs that the dispatcher has begun to resume."""
         self.questions = Questions(self, tasks)
         self.approvers = Approvers.of(manifest)
         url = self.settings.public_url or (address.url() if address and not address.is_everywhere else None)
@@ -78,7 +85,7 @@ class Runs:
         """Switch to a reloaded manifest: mask and decide by it, and resume the runs of its profiles."""
         self.mask.replace(manifest.hidden)
         self.approvers = Approvers.of(manifest)
-        self.note_change()
+        self.wake()
 
     # For executions
 
@@ -94,21 +101,20 @@ class Runs:
         return Journal(piece, self, self.store, park_seconds, recording, ledger, authorization)
 
     def opened(self, journal: Journal) -> None:
-        self.leases.opened(journal)
+        self.live[journal.run_id] = journal
 
     def closed(self, journal: Journal) -> None:
-        if self.leases.closed(journal):
-            self.changes.forget(journal.run_id)
+        if self.live.get(journal.run_id) is journal:  # the next segment may have begun
+            del self.live[journal.run_id]
 
-    @property
-    def is_holding(self) -> bool:
-        return self.leases.is_holding
+    def fence(self, run: str) -> None:
+        """Stop a segment at once, if it is under way here: its run has ended, or another portal holds it."""
+        if run in self.live:
+            self.live[run].scope.cancel()
 
-    async def hold(self, run: str, epoch: int) -> None:
-        await self.leases.hold(run, epoch)
-
-    def register(self, run: str, seq: int) -> anyio.Event:
-        return self.changes.register(run)
+    def register(self, run: str) -> anyio.Event:
+        """An event that is set when something about the waiting calls of a run may have been decided."""
+        return self._waits.setdefault(run, anyio.Event())
 
     async def start(self, profile: str | None, request: ExecuteCode, caller: Caller) -> Answer:
         """Run a script in the background. The answer says only that it runs, under which id."""
@@ -125,7 +131,7 @@ class Runs:
         except StoreError as error:
             log.error("run_not_journaled", run=row.id, error=str(error))
             return Answer("refused", "", error=unwritten(error, "The run did not start"))
-        self.note_change()
+        self.wake()
         return Answer("running", row.id)
 
     def unavailable(self, what: str) -> RunError:
@@ -156,7 +162,7 @@ class Runs:
             log.error("run_not_ended", run=run, error=str(error))
             self.unwritten[run] = state, answer, epoch
         else:
-            self.note_change()
+            self.wake()
 
     async def write_ends(self) -> None:
         """Try again to write the ends that could not be written."""
@@ -172,13 +178,11 @@ class Runs:
             # A question is removed once its decision is written, so it is looked up before the row is read.
             news, was_asked = self.news, self.questions.are_open(run)
             row = await self.store_or_error().read(partial(find_run, run=run, owner=None))
-            is_going_on = row.wake_at == 0 or self.leases.is_under_way(run) or was_asked
-            if row.state not in OPEN or not (to_its_end or is_going_on or self.questions.are_open(run)):
+            is_under_way = row.wake_at == 0 or run in self.live or run in self.resuming
+            is_awaited = to_its_end or is_under_way or was_asked or self.questions.are_open(run)
+            if row.state not in OPEN or not is_awaited:
                 return await self.answer(run, None)
             await news.wait()
-
-    def leave(self, run: str) -> None:
-        self.questions.leave(run)
 
     # For people and their tools
 
@@ -210,8 +214,8 @@ class Runs:
     async def cancel(self, run: str, owner: str | None) -> str:
         """End a run in any state. Returns its id. Raises RunsError."""
         run = await self.store_or_error().write(partial(cancel_run, run=run, owner=owner), is_lasting=True)
-        self.leases.fence(run)
-        self.note_change()
+        self.fence(run)
+        self.wake()
         return run
 
     async def deliver(self, token: str, payload: bytes) -> bool | None:
@@ -230,17 +234,16 @@ class Runs:
             raise RunsError(error.code, error.message, error.hint)
         return self.store
 
-    @property
-    def news(self) -> anyio.Event:
-        return self.changes.news
+    def wake(self, *runs: str) -> None:
+        """Note that something may have happened to a run. The waiting calls of these look whether they are decided."""
+        for run in runs:
+            self._waits.pop(run, anyio.Event()).set()
+        self.news.set()
+        self.news = anyio.Event()
 
-    def wake(self, run: str) -> None:
-        """Note that something about a run has been decided."""
-        self.changes.note(run)
-
-    def note_change(self) -> None:
-        """Note that something may have happened to a run."""
-        self.changes.note()
+    def wake_all(self) -> None:
+        """Note that another process may have changed any run."""
+        self.wake(*self._waits)
 
 
 class Questions:
@@ -287,7 +290,7 @@ class Questions:
             unshown.clear()  # calls that come from now on get another form
             questions.update(dict.fromkeys(left, scope))  # until the client leaves
             while left:
-                shown = next_form(left)
+                shown = [each for each in left if "question" not in left[each]][:MAX_CALLS] or [*left][:1]
                 asked = [left.pop(each) for each in shown]
                 form = approval_form(run, asked, four_eyes=self.runs.approvers.four_eyes)
                 answer = await channel.ask_person(form)
@@ -300,7 +303,7 @@ class Questions:
                 for each in shown:
                     left.pop(each, None)
                     questions.pop(each, None)
-                self.runs.note_change()
+                self.runs.wake()
 
     async def _stands(self, run: str, seq: int, asked: Json) -> bool:
         """Approve a call if an earlier approval stands for it. Returns whether it does."""
@@ -326,31 +329,3 @@ class Questions:
         self._unshown.pop(run, {}).clear()
         for scope in self._open.pop(run, {}).values():
             scope.cancel()
-
-
-class Changes:
-    """Wakes what waits here for a change of a run. `news` is for all runs, `register` for the calls of one."""
-
-    def __init__(self) -> None:
-        self.news = anyio.Event()
-        """Set and replaced whenever something may have happened to a run. Take it before you read the store."""
-        self._runs: dict[str, anyio.Event] = {}
-
-    def register(self, run: str) -> anyio.Event:
-        """An event that is set when something about the waiting calls of a run may have been decided."""
-        return self._runs.setdefault(run, anyio.Event())
-
-    def forget(self, run: str) -> None:
-        """Drop the event of a run whose calls wait here no longer."""
-        self._runs.pop(run, None)
-
-    def note(self, *runs: str) -> None:
-        """Note that something may have happened. The calls of these runs look whether they are decided."""
-        for run in runs:
-            self._runs.pop(run, anyio.Event()).set()
-        self.news.set()
-        self.news = anyio.Event()
-
-    def note_all(self) -> None:
-        """Note that another process may have changed any run."""
-        self.note(*self._runs)

@@ -7,19 +7,18 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, Literal, TypeGuard
+from typing import Final, TypeGuard
 
 import anyio
 
 from manifests.json_value import Json
 from portal.base.errors import ASK_OPERATOR
 from portal.base.tokens import compact
-from portal.calls.channel import NO_CLIENT, ClientChannel
+from portal.calls.channel import ClientChannel
 from portal.calls.run import APPROVE, EVENT, EVENT_URL, RECALL, SEARCH_TEXT, SLEEP
 from portal.catalog.authority import ApprovalNeeded, Authorization
-from portal.records.audit.audit import NO_RUN_AUDIT, RunAudit
 from portal.records.ledger import Entry
 from portal.records.store.records import CallRow
 from portal.records.store.run_tables import RunTables
@@ -27,6 +26,7 @@ from portal.runs.journal import Journal
 from portal.runs.service import Runs
 from portal.runs.shown_calls import MAX_SHOWN_CHARACTERS, readable
 from sandbox_runtime.call_port import CallError, Outcome, ToolCall
+from sandbox_runtime.guest_json import encode
 
 MAX_NAME_CHARACTERS: Final = 100
 MAX_QUESTION_CHARACTERS: Final = 2_000
@@ -41,8 +41,7 @@ class Waits:
     journal: Journal | None
     owner: str
     authorization: Authorization
-    channel: ClientChannel = NO_CLIENT
-    audit: RunAudit = NO_RUN_AUDIT
+    channel: ClientChannel
 
     async def __call__(self, call: ToolCall, entry: Entry) -> Outcome:
         """Answer one of `portal.calls.run.WAITED`. Errors are returned, never raised, except FencedError."""
@@ -85,36 +84,30 @@ class Waits:
             # Not where a rule looks at each call's arguments, nor for a fetch, whose arguments say where it goes.
             "may_stand": bool(digest) and not needed.request.tool.conditions,
         }
-        row = await self._decided(call.seq, "ask", call.function, shown, digest)
+        asking = CallRow(
+            self.journal.run_id, call.seq, "ask", call.function, "waiting", digest, arguments_sha256
+        )
+        row = await self._decided(asking, shown)
         if isinstance(row, CallError):
             return row
         return approved_arguments(row, call.arguments, digest_now(), arguments_sha256)
 
-    async def _decided(
-        self,
-        seq: int,
-        kind: Literal["ask", "approve"],
-        function: str,
-        shown: dict[str, Json],
-        digest: str = "",
-    ) -> CallRow | CallError:
+    async def _decided(self, asking: CallRow, shown: dict[str, Json]) -> CallRow | CallError:
         """The row of a call that a person approved, or an error."""
         assert self.journal is not None
+        seq, function = asking.seq, asking.function
         may_decide = self.runs.approvers.refusal(self.owner, self.channel.decider) is None
         channel = self.channel if may_decide and self.channel.can_ask_person else None
         ask = partial(
             self.runs.questions.ask, self.journal.run_id, seq, self.runs.mask.in_value(shown), channel
         )
-        sha256 = shown.get("arguments_sha256", "")
-        row = await self.journal.wait(
-            seq, kind, function, digest=digest, arguments_sha256=sha256, shown=shown, ask=ask
-        )
+        row = await self.journal.wait(replace(asking, shown=encode(shown)), ask)
         if isinstance(row, CallError):
             return row
         if row.state not in ("approved", "denied"):
             return CallError("cancelled", f"{function} no longer waits for a decision", "Nothing was sent.")
         decision = json.loads(row.decision or b"{}")
-        self.audit.decided(seq, function, row.state, row.decided_by, decision)
+        self.authorization.audit.decided(seq, function, row.state, row.decided_by, decision)
         if through := decision.get("through"):
             told = f"call {seq} ({function}) was approved with call {through}"
             self.journal.note_notices([*dict.fromkeys((*self.journal.head.notices, told))])
@@ -137,7 +130,10 @@ class Waits:
                 return self._no_journal("portal.sleep for more than a minute")
             await anyio.sleep(seconds)
             return None
-        row = await self.journal.wait(seq, "sleep", SLEEP, due_at=self.journal.store.now() + seconds)
+        due_at = self.journal.store.now() + seconds
+        row = await self.journal.wait(
+            CallRow(self.journal.run_id, seq, "sleep", SLEEP, "waiting", due_at=due_at)
+        )
         return row if isinstance(row, CallError) else None
 
     async def _event(self, seq: int, arguments: Mapping[str, Json]) -> Json | CallError:
@@ -148,11 +144,13 @@ class Waits:
         if isinstance(url, CallError):
             return url
         assert self.journal is not None and isinstance(name, str), "or there is no URL"
-        due_at = None if timeout is None else self.journal.store.now() + timeout
-        payload = partial(RunTables.payload, run=self.journal.run_id, name=name)
+        due_at, run = None if timeout is None else self.journal.store.now() + timeout, self.journal.run_id
+        payload = partial(RunTables.payload, run=run, name=name)
         known = await self.journal.store.read(payload)
         if known is None:
-            row = await self.journal.wait(seq, "event", EVENT, name=name, due_at=due_at)
+            row = await self.journal.wait(
+                CallRow(run, seq, "event", EVENT, "waiting", name=name, due_at=due_at)
+            )
             if isinstance(row, CallError):
                 return row
             known = await self.journal.store.read(payload)
@@ -182,7 +180,7 @@ class Waits:
         if self.journal is None:
             return self._no_journal(APPROVE)
         shown = {"question": asked[:MAX_QUESTION_CHARACTERS]}
-        row = await self._decided(seq, "approve", APPROVE, shown)
+        row = await self._decided(CallRow(self.journal.run_id, seq, "approve", APPROVE, "waiting"), shown)
         return row if isinstance(row, CallError) else True
 
     def _no_journal(self, what: str) -> CallError:

@@ -27,8 +27,8 @@ from portal.calls.fetch import Fetcher, FetchError, Network
 from portal.records.store.records import StoreError
 from portal.records.store.run_tables import Delivery, RunTables
 from portal.records.store.writer import RunStore
-from portal.runs.deliveries import url_number
-from portal.runs.service import Changes
+from portal.runs.decisions import url_number
+from portal.runs.service import Runs
 
 log = structlog.get_logger()
 
@@ -80,11 +80,10 @@ class Webhooks:
     """Sends the messages of a store. One URL does not delay another."""
 
     manifest: Manifest
-    changes: Changes
+    runs: Runs
     store: RunStore
 
     async def keep(self) -> None:
-        """Send until cancelled."""
         async with anyio.create_task_group() as tasks:
             for webhook in {each.url: each for each in self.manifest.portal.runs.webhooks}.values():
                 try:
@@ -99,7 +98,7 @@ class Webhooks:
         pending = partial(RunTables.deliveries, hook=url_number(webhook.url), limit=AT_ONCE)
         while True:
             try:
-                news, now = self.changes.news, self.store.now()
+                news, now = self.runs.news, self.store.now()
                 found = await self.store.read(pending)
                 due = [delivery for delivery in found if delivery.next_at <= now]
                 async with anyio.create_task_group() as tasks:

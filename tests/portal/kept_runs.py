@@ -30,9 +30,9 @@ from portal.records.store.run_tables import RunTables
 from portal.records.store.writer import RunStore
 from portal.runs.answer import Answer
 from portal.runs.components import Components
-from portal.runs.deliveries import add_messages
+from portal.runs.decisions import add_messages
 from portal.runs.dispatcher import Dispatcher, GoOn
-from portal.runs.past import Past, RunHead
+from portal.runs.past import Piece
 from portal.runs.service import Runs
 from portal.runs.webhooks import Webhooks
 from portal.server.http_runs import run_routes
@@ -48,8 +48,9 @@ class Script:
 
     store: RunStore
 
-    async def go_on(self, run: str, head: RunHead, past: Past, epoch: int, channel: ClientChannel) -> Answer:
-        act, call = head.request.code.split()[0], past.calls.get(1)
+    async def go_on(self, piece: Piece, channel: ClientChannel) -> Answer:
+        run, epoch, call = piece.run_id, piece.epoch, piece.past.calls.get(1)
+        act = piece.head.request.code.split()[0]
         result: Json = None
         if act == "hang":
             await anyio.sleep_forever()
@@ -137,7 +138,7 @@ async def kept_runs(
         resumes = {None: go_on or Script(store).go_on}
         tasks.start_soon(Dispatcher(runs, store, tasks, lambda: resumes, takes_all=True).keep)
         if sends:
-            tasks.start_soon(Webhooks(manifest, runs.changes, store).keep)
+            tasks.start_soon(Webhooks(manifest, runs, store).keep)
         access = HttpAccess("127.0.0.1", manifest.portal)
         guard = Middleware(HttpAccessMiddleware, access=lambda: access)
         routes = run_routes(runs, lambda profile: None)

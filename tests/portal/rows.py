@@ -2,11 +2,11 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from portal.base.caller import LOCAL
@@ -115,41 +115,24 @@ async def store_of(
         await store.close()
 
 
-@dataclass(frozen=True)
-class Write:
-    """Writes as a journal, or something else, makes them."""
-
-    calls: Sequence[CallRow]
-    outcomes: Sequence[object]
-    is_lasting: bool
-
-
 @contextmanager
-def intercepted(store: RunStore, look: Callable[[Write], Exception | None]) -> Iterator[None]:
-    """Meanwhile `look` sees each write before it is done. If it returns an error, the write fails with it."""
+def failing(store: RunStore | None, is_meant: Callable[[Any], object] = lambda rows: True) -> Iterator[None]:
+    """Meanwhile such writes fail, as on a full disk. `is_meant` gets the rows of a journal, or empty ones."""
+    assert store is not None
     submit = store.submit
 
-    def intercept(work: Any, done: Any, *, is_lasting: bool = False, is_brief: bool = False) -> None:
-        rows = getattr(work, "keywords", {}).get("rows")
-        error = look(Write(getattr(rows, "calls", ()), getattr(rows, "outcomes", ()), is_lasting))
-        if error is None:
-            submit(work, done, is_lasting=is_lasting, is_brief=is_brief)
+    def submit_or_fail(work: Any, done: Any, **how: Any) -> None:
+        rows = getattr(work, "keywords", {}).get("rows") or SimpleNamespace(calls=(), outcomes=())
+        if is_meant(rows):
+            asyncio.get_running_loop().call_soon(done, None, StoreError("full"))
         else:
-            asyncio.get_running_loop().call_soon(done, None, error)
+            submit(work, done, **how)
 
-    store.submit = intercept  # type: ignore[method-assign]
+    store.submit = submit_or_fail  # type: ignore[method-assign]
     try:
         yield
     finally:
         store.submit = submit  # type: ignore[method-assign]
-
-
-def failing(
-    store: RunStore | None, is_written: Callable[[Write], object] = lambda write: True
-) -> AbstractContextManager[None]:
-    """Meanwhile such writes fail, as on a full disk."""
-    assert store is not None
-    return intercepted(store, lambda write: StoreError("full") if is_written(write) else None)
 
 
 def together(*works: Callable[[], Any]) -> list[Any]:

@@ -330,10 +330,6 @@ class RunTables(Tables):
             self.note(run, state, seq)
         return bool(changed)
 
-    def expire_call(self, run: str, seq: int) -> None:
-        """Mark a call as due, if it still waits."""
-        self._execute(f"UPDATE calls SET state = 'due' WHERE run = ? AND seq = ? AND {_DUE}", (run, seq))
-
     def hook(self, run: str, name: str) -> str:
         """The token of the URL that delivers an event to a run. It is unguessable, and created once."""
         known = self._rows("SELECT token FROM hooks WHERE run = ? AND name = ?", run, name)

@@ -23,7 +23,6 @@ from portal.records.store.records import StoredRun
 from portal.records.store.run_tables import RunTables
 from tests.acceptance.portal_process import http_portal
 from tests.portal.commands import ROOT
-from tests.portal.kept_runs import kept_runs
 from tests.portal.peers import (
     DEADLINE_SECONDS,
     Opened,
@@ -108,20 +107,6 @@ async def test_stopped_portal_writes_and_sends_nothing_after_its_run_was_taken_o
     assert answer["result"] is None and "run=" in answer["notices"][0]
     assert now == taken
     assert file.log_after(0, taken.row.id)[-1].kind == "resumed"
-
-
-async def test_the_late_end_of_a_run_that_another_one_took_over_does_not_count(tmp_path: Path) -> None:
-    async with kept_runs(tmp_path) as kept:
-        run = await kept.start("hang")
-        with anyio.fail_after(DEADLINE_SECONDS):
-            while (
-                held := await kept.store.read(partial(RunTables.row, run=run))
-            ) and held.state == "waiting":
-                await kept.runs.news.wait()
-        await kept.runs.end(run, "error", None, held.epoch - 1)
-        assert await kept.store.read(partial(RunTables.row, run=run)) == held
-        await kept.runs.end(run, "error", None, held.epoch)
-        await kept.until(run, "error")
 
 
 # A run in a session may wait for a person. It does not survive the portal.

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from portal.records.store.records import StoreError
@@ -10,8 +11,10 @@ from portal.records.store.run_tables import RunTables
 from portal.runs import dispatcher
 from portal.runs.answer import Answer
 from portal.runs.dispatcher import MAX_RETRY_SECONDS, retry_seconds
+from portal.runs.past import Piece
 from sandbox_runtime.result import RunError
 from tests.portal.kept_runs import kept_runs
+from tests.portal.peers import DEADLINE_SECONDS
 
 
 def test_attempts_to_resume_a_run_are_ever_further_apart() -> None:
@@ -21,8 +24,8 @@ def test_attempts_to_resume_a_run_are_ever_further_apart() -> None:
 
 @pytest.mark.anyio
 async def test_a_run_that_no_worker_can_take_up_waits_in_the_store_and_is_resumed(tmp_path: Path) -> None:
-    async def busy(run: str, *rest: Any) -> Answer:
-        return Answer("refused", run, error=RunError("sandbox_busy", "busy"))
+    async def busy(piece: Piece, *rest: Any) -> Answer:
+        return Answer("refused", piece.run_id, error=RunError("sandbox_busy", "busy"))
 
     async with kept_runs(tmp_path, go_on=busy) as kept:
         run = await kept.start("ok")
@@ -41,8 +44,8 @@ async def test_a_run_is_resumed_once_the_store_that_failed_meanwhile_works_again
     monkeypatch.setattr(dispatcher, "RETRY_SECONDS", 0.001)
     attempts: list[str] = []
 
-    async def go_on(run: str, *rest: Any) -> Answer:
-        attempts.append(run)
+    async def go_on(piece: Piece, *rest: Any) -> Answer:
+        attempts.append(run := piece.run_id)
         if len(attempts) < 3:
             raise StoreError("away")  # and the row says that the run is running here
         await kept.runs.end(run, "ok")
@@ -51,3 +54,15 @@ async def test_a_run_is_resumed_once_the_store_that_failed_meanwhile_works_again
     async with kept_runs(tmp_path, go_on=go_on) as kept:
         await kept.until(run := await kept.start("ok"), "ok")
     assert attempts == [run] * 3
+
+
+@pytest.mark.anyio
+async def test_a_client_does_not_wait_for_a_run_that_is_tried_again_later(tmp_path: Path) -> None:
+    async def fail(*args: Any) -> Answer:
+        raise StoreError("away")
+
+    async with kept_runs(tmp_path, go_on=fail) as kept:
+        run = await kept.start("ok")
+        with anyio.fail_after(DEADLINE_SECONDS):
+            answer = await kept.runs.final_answer(run)
+    assert answer.status == "running"

@@ -1,7 +1,6 @@
 """The answer of execute_code: value, prints, errors and notices of one script, and the outcomes of its calls."""
 
 import json
-import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,9 +9,25 @@ import pytest
 from mcp_types import CallToolResult, ImageContent, TextContent
 
 from manifests.json_value import Json
+from manifests.loader import load_manifest
+from portal.base.caller import LOCAL
+from portal.base.requests import ExecuteCode
 from portal.records.ledger import MAX_ROWS, Ledger
+from portal.runs.execution import RunLimits
+from portal.runs.past import RunHead
 from sandbox_runtime.call_port import CallError
-from tests.portal.peers import Opened, Peer, never, opened, schema, states, text, text_of, tool
+from tests.portal.peers import (
+    Opened,
+    Peer,
+    never,
+    opened,
+    schema,
+    states,
+    text,
+    text_of,
+    tool,
+    write_manifest,
+)
 
 LIMITS = {"wall_seconds": 20, "tool_calls": 5, "argument_bytes": 1_000, "outcome_bytes": 2_000}
 
@@ -48,12 +63,32 @@ async def test_the_wall_limit_ends_a_run_and_keeps_its_ledger(tmp_path: Path) ->
     assert [row["state"] for row in answer["calls"]] == ["done", "unknown", "unknown", "not_started"]
 
 
-async def test_a_shorter_timeout_is_kept_and_a_longer_one_lowered_and_told(portal: Opened) -> None:
-    answer = await portal.run("await store.hang()", timeout_seconds=0.3)
-    assert (answer["error"]["code"], states(answer)) == ("wall_limit", [("store.hang", "unknown")])
-    answer = await portal.run("1", timeout_seconds=1e308)
-    assert answer["status"] == "ok"
-    assert re.search(r"wall_seconds = 20.*portal\.yaml:\d+", answer["notices"][0])
+@pytest.mark.parametrize(
+    ("limits", "is_background", "asked", "seconds", "where", "lowered"),
+    [
+        ({"wall_seconds": 20}, False, None, 20, "portal.yaml:", ""),
+        ({"wall_seconds": 20}, False, 0.3, 0.3, "timeout_seconds of this call", ""),
+        ({"wall_seconds": 20}, False, 1e308, 20, "portal.yaml:", "wall_seconds = 20"),
+        ({"wall_seconds": 20}, True, 7200, 20, "portal.yaml:", "wall_seconds = 20"),
+        ({}, True, 7200, 3600, "background_seconds", "background_seconds = 3600"),
+        ({"wall_seconds": 20, "background_seconds": 9}, True, None, 9, "background_seconds", ""),
+    ],
+)
+def test_a_shorter_timeout_is_kept_and_a_longer_one_lowered_and_told(
+    tmp_path: Path,
+    limits: Json,
+    is_background: bool,
+    asked: float | None,
+    seconds: float,
+    where: str,
+    lowered: str,
+) -> None:
+    manifest = load_manifest(write_manifest(tmp_path, {}, capabilities={"limits": limits}), {})
+    head = RunHead(ExecuteCode("1", timeout_seconds=asked), LOCAL, None, is_background=is_background)
+    found = RunLimits.of(manifest, head)
+    assert found.limits.wall_seconds == seconds
+    assert where in found.where("wall_seconds")
+    assert [f"lowered to limits.{lowered}" in each for each in found.notices] == [True] * bool(lowered)
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,9 @@ from portal.records.ledger import Ledger
 from portal.records.store.records import FencedError, StoreError
 from portal.runs.answer import Answer
 from portal.runs.journal import Journal
+from portal.runs.leases import Leases
 from portal.runs.past import Piece, RunHead
-from sandbox_runtime.call_port import CallError, Outcome
+from sandbox_runtime.call_port import CallError
 from sandbox_runtime.recording import Recording
 from tests.portal.rows import opened
 from upstreams.redaction import Redaction
@@ -24,7 +25,7 @@ from upstreams.redaction import Redaction
 pytestmark = pytest.mark.anyio
 
 HOME: Any = SimpleNamespace(
-    settings=SimpleNamespace(max_age_days=1), mask=Redaction([]), began=0.0, is_holding=True, note_change=list
+    settings=SimpleNamespace(max_age_days=1), mask=Redaction([]), began=0.0, leases=Leases(None), wake=list
 )
 
 
@@ -88,7 +89,7 @@ async def intend_all(journal: Journal, *seqs: int) -> dict[int, CallError | Exce
     async def intend(seq: int) -> None:
         try:
             ends[seq] = await journal.intend(seq, "git.push")
-        except (FencedError, KeyError) as error:
+        except FencedError as error:
             ends[seq] = error
 
     async with anyio.create_task_group() as tasks:
@@ -114,38 +115,6 @@ async def test_calls_of_the_same_moment_share_a_lasting_transaction(
     assert (store.made, store.states()) == ([True], ["intended"] * 3)
 
 
-async def test_if_an_intent_cannot_be_written_no_call_of_its_moment_is_made(
-    store: Store, journal: Journal
-) -> None:
-    store.is_held = True
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(committed, store, StoreError("full"), None)
-        ends = await intend_all(journal, 1, 2)
-        assert {end.code for end in ends.values()} == {"journal_failed"}  # type: ignore[union-attr]
-        assert await intend_all(journal, 3) == {3: None}
-    assert [call.seq for call in store.tables.calls("run")] == [3]
-
-
-@pytest.mark.parametrize("is_held", [False, True])
-async def test_an_outcome_that_comes_during_a_commit_is_written_by_the_next(
-    store: Store, journal: Journal, is_held: bool
-) -> None:
-    async def answer() -> Outcome:
-        return Outcome(1)
-
-    await intend_all(journal, 1, 2)
-    store.is_held = is_held
-    async with anyio.create_task_group() as tasks:
-        await journal.call(journal.ledger[1], answer)
-        tasks.start_soon(journal.flushed)
-        if is_held:
-            await store.until_job()
-        await journal.call(journal.ledger[2], answer)
-        tasks.start_soon(journal.flushed)
-        tasks.start_soon(committed, store, *[None] * (2 * is_held))
-    assert store.states() == ["done", "done"]
-
-
 async def test_the_answer_of_a_run_whose_first_intent_is_being_written_is_written(
     store: Store, journal: Journal
 ) -> None:
@@ -153,9 +122,8 @@ async def test_the_answer_of_a_run_whose_first_intent_is_being_written_is_writte
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(intend_all, journal, 1)
         await store.until_job()
-        tasks.start_soon(journal.finish, Answer("ok", "run"))
-        await anyio.wait_all_tasks_blocked()
-        await committed(store, None, None)
+        tasks.start_soon(committed, store, None, None)  # it begins when `finish` waits
+        await journal.finish(Answer("ok", "run"))
     assert store.tables.row("run").state == "ok"
 
 
@@ -169,11 +137,7 @@ async def test_a_run_that_writes_nothing_is_idle_at_once(store: Store, journal: 
 async def test_a_call_during_a_suspension_goes_on_only_if_that_fails(
     store: Store, journal: Journal, is_suspended: bool
 ) -> None:
-    ends = []
-
-    async def intend() -> None:
-        ends.append(await intend_all(journal, 2))
-
+    ends = None
     await journal.begin()
     store.is_held = True
     with journal.scope:
@@ -182,13 +146,9 @@ async def test_a_call_during_a_suspension_goes_on_only_if_that_fails(
                 tasks.start_soon(journal.park)
                 await store.until_job()
                 given_up.cancel()
-            tasks.start_soon(intend)
-            await anyio.wait_all_tasks_blocked()
-            if is_suspended:
-                await committed(store, None, None)
-            else:
-                await committed(store, StoreError("full"), None)
-    assert ends == ([] if is_suspended else [{2: None}])
+            tasks.start_soon(committed, store, None if is_suspended else StoreError("full"), None)
+            ends = await intend_all(journal, 2)
+    assert ends == (None if is_suspended else {2: None})
     assert store.tables.row("run").state == ("waiting" if is_suspended else "running")
 
 
@@ -199,11 +159,3 @@ async def test_a_run_that_another_portal_took_over_stops(store: Store, journal: 
     ends = await intend_all(journal, 1)
     assert isinstance(ends[1], FencedError) and journal.scope.cancel_called
     assert store.states() == []
-
-
-async def test_a_fault_while_rows_are_made_leaves_nobody_waiting(store: Store, journal: Journal) -> None:
-    del journal.ledger.entries[8]
-    journal._state.touched.add(8)
-    ends = await intend_all(journal, 1, 2)
-    assert {type(end) for end in ends.values()} == {KeyError}
-    assert store.made == []

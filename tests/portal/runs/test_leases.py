@@ -1,6 +1,5 @@
 """Leases: how long a portal may go on without a heartbeat, and what it does then."""
 
-from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
 
@@ -16,25 +15,17 @@ from tests.portal.rows import Tables, alive, begun, store_of
 pytestmark = pytest.mark.anyio
 
 
-@dataclass
-class Clock:
-    now: float = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.mark.parametrize("is_taken", [False, True])
 async def test_a_portal_that_was_silent_holds_its_run_again_unless_another_one_has_it(
     tables: Tables, is_taken: bool
 ) -> None:
-    clock = Clock()
+    now = 0.0
     with present(tables.path) as holder:
         async with store_of(tables, holder=holder) as store:
-            leases, run = Leases(store, clock=clock), begun(alive(tables(holder=holder)))
-            clock.now = LEASE_SECONDS - 0.1
+            leases, run = Leases(store, clock=lambda: now), begun(alive(tables(holder=holder)))
+            now = LEASE_SECONDS - 0.1
             assert leases.is_holding
-            clock.now = LEASE_SECONDS
+            now = LEASE_SECONDS
             assert not leases.is_holding
             if is_taken:
                 await store.write(partial(RunTables.claim, run=run.id))  # another epoch, whoever has it

@@ -16,8 +16,9 @@ from portal.records.store.places import place_of, present
 from portal.records.store.records import StoreError
 from portal.records.store.run_tables import RunTables
 from portal.runs.decisions import fork_run
+from portal.runs.past import EntryRow
 from portal.server.server import build_server
-from tests.portal.peers import Opened, Peer, never, opened, tool, write_manifest
+from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, tool, write_manifest
 from tests.portal.rows import failing
 from tests.portal.runs.test_waiting import SOON, answer_of, approved, end_of, found, git, waiting
 
@@ -101,7 +102,7 @@ for n in (1, 2):
         print(n, error.code)
 """
     async with opened(tmp_path, {"git": peer}, runs=KEPT) as portal:
-        with failing(portal.portal.runs.store, lambda write: peer.calls):
+        with failing(portal.portal.runs.store, lambda rows: peer.calls):
             answer = await portal.run(code)
         assert answer["stdout"] == "2 journal_failed\n", "nothing was sent, says the answer"
     async with opened(tmp_path, {"git": after}, runs=KEPT) as portal:
@@ -136,7 +137,7 @@ async def test_an_outcome_that_could_not_be_written_is_written_later(tmp_path: P
     peer = Peer(tool("push"), tool("look", annotations={"readOnlyHint": True}), look=never)  # type: ignore[arg-type]
     async with opened(tmp_path, {"git": peer}, runs=KEPT) as portal:
         times = [1]
-        with failing(portal.portal.runs.store, lambda write: write.outcomes and times and times.pop()):
+        with failing(portal.portal.runs.store, lambda rows: rows.outcomes and times and times.pop()):
             code = "await git.push(n=1)\nawait git.look()"
             result = await portal.call("execute_code", background=True, code=code)
             calls = partial(RunTables.calls, run=result.structured_content["run_id"])
@@ -144,9 +145,40 @@ async def test_an_outcome_that_could_not_be_written_is_written_later(tmp_path: P
         assert not times
 
 
-async def test_the_end_of_a_run_that_could_not_be_written_is_written_later(tmp_path: Path) -> None:
+async def test_the_end_of_a_run_that_could_not_be_written_is_told_and_written_later(tmp_path: Path) -> None:
     peer = git()
     async with opened(tmp_path, {"git": peer}, runs=KEPT) as portal:
-        with failing(portal.portal.runs.store, lambda write: peer.calls):
+        with failing(portal.portal.runs.store, lambda rows: peer.calls):
             answer = await portal.run("await git.push(n=1)")
+        assert (answer["status"], answer["result"]) == ("ok", {"n": 1})
+        assert any("store of runs cannot be written" in notice for notice in answer["notices"])
         assert await end_of(portal, answer["run_id"]) == "ok"
+
+
+async def test_each_call_that_is_sent_has_its_intent_though_one_could_not_be_written(tmp_path: Path) -> None:
+    peer = git()
+    code = """
+import asyncio
+found = await asyncio.gather(*(git.push(n=n) for n in range(1, 7)), return_exceptions=True)
+found.append(await git.push(n=7))
+[each["n"] if isinstance(each, dict) else each.code for each in found]"""
+    async with opened(tmp_path, {"git": peer}) as portal:
+        store, times = portal.portal.runs.store_or_error(), [1]
+        with failing(store, lambda rows: rows.calls and times and times.pop()):
+            answer = await portal.run(code)
+        assert answer["result"] == [*["journal_failed"] * 6, 7], "the six were one transaction"
+        rows = await store.read(partial(RunTables.calls, run=answer["run_id"]))
+    assert peer.calls == [("push", {"n": 7})]
+    assert [(row.seq, row.state) for row in rows] == [(7, "done")]
+
+
+async def test_a_fault_of_the_portal_while_it_journals_leaves_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    peer = git()
+    async with opened(tmp_path, {"git": peer}, runs=KEPT) as portal:
+        monkeypatch.delattr(EntryRow, "of")
+        with anyio.fail_after(DEADLINE_SECONDS):
+            result = await portal.client.call_tool("execute_code", {"code": "await git.push(n=1)"})
+    assert result.is_error
+    assert peer.calls == []

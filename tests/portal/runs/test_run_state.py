@@ -5,13 +5,15 @@ from dataclasses import replace
 import pytest
 
 from manifests.grants import Limits
+from manifests.manifest import Budget
+from manifests.names import Glob
 from portal.base.caller import LOCAL
 from portal.base.requests import ExecuteCode
 from portal.records.ledger import Ledger
 from portal.records.store.records import CallRow
 from portal.runs.answer import Answer
 from portal.runs.past import Past, Piece, RunHead
-from portal.runs.run_state import Activity, RunState
+from portal.runs.run_state import Activity, Rows, RunState
 from sandbox_runtime.call_port import Outcome
 from sandbox_runtime.recording import Event, Origin, Record, Recording
 
@@ -23,31 +25,28 @@ SENT, ENDED = Event("sent", "1 git.push {}"), Event("finished", "x")
 
 @pytest.fixture
 def state() -> RunState:
-    state = RunState.of(Piece("run", HEAD), Recording(), Ledger(), {})
+    state = RunState(Piece("run", HEAD), Recording(), Ledger(), {})
     for seq in (1, 2):
         state.ledger.open(seq, "git.push")
     return state
+
+
+def committed(state: RunState) -> Rows:
+    rows = state.begin()
+    state.ended(rows, is_committed=True)
+    return rows
 
 
 def test_each_thing_is_written_once_and_chunks_are_numbered(state: RunState) -> None:
     state.recording.events.append(SENT)
     state.touched.add(1)
     state.calls.append(CALLS[0])
-    first = state.begin()
-    state.ended(is_committed=True)
+    first = committed(state)
     assert (first.is_first, first.head, first.events, first.calls) == (True, HEAD, (SENT,), (CALLS[0],))
     assert [entry.seq for entry in first.entries] == [1]
     assert (first.written.epoch, first.written.chunks, state.with_row) == (1, 1, {1})
-    second = state.begin()
-    state.ended(is_committed=True)
-    assert (second.is_first, second.head, second.events, second.entries, second.calls) == (
-        False,
-        None,
-        (),
-        (),
-        (),
-    )
-    assert second.written == first.written
+    second = committed(state)
+    assert second == Rows("run", first.written, False, None, (), (), (), (), None)
     state.recording.events.append(SENT)
     assert (third := state.begin()).events == (SENT,) and third.written.chunks == 2
 
@@ -62,44 +61,42 @@ def test_a_failed_transaction_drops_its_calls_and_its_chunk_is_contained_in_the_
     state.outcomes.append((1, "done", Outcome(2)))
     state.touched.add(2)
     state.recording.events.append(SENT)
-    state.ended(is_committed=False)
+    state.ended(failed, is_committed=False)
     after = state.begin()
     assert (after.is_first, after.head, after.calls) == (True, HEAD, (CALLS[1],))
     assert after.written.chunks == failed.written.chunks == 1
     assert [entry.seq for entry in after.entries] == [1, 2]
     assert (len(after.events), [seq for seq, *_ in after.outcomes]) == (2, [2, 1])
     assert not state.with_row
-    state.ended(is_committed=True)
+    state.ended(after, is_committed=True)
     assert (state.outcomes, state.with_row) == ([], {2})
 
 
 def test_an_outcome_that_comes_during_a_transaction_is_left_for_the_next(state: RunState) -> None:
     state.outcomes.append((1, "done", Outcome(1)))
-    assert [seq for seq, *_ in state.begin().outcomes] == [1]
+    rows = state.begin()
     state.outcomes.append((2, "done", Outcome(2)))
-    state.ended(is_committed=True)
+    state.ended(rows, is_committed=True)
+    assert [seq for seq, *_ in rows.outcomes] == [1]
     assert [seq for seq, *_ in state.begin().outcomes] == [2]
 
 
 def test_the_ending_is_written_only_with_the_answer(state: RunState) -> None:
     state.recording.events += [SENT, ENDED]
-    assert state.begin().events == (SENT,)
-    state.ended(is_committed=True)
+    assert committed(state).events == (SENT,)
     assert (last := state.begin(Answer("ok", "run"))).events == (ENDED,) and last.answer is not None
 
 
 def test_the_head_is_written_when_it_changes(state: RunState) -> None:
-    state.begin()
-    state.ended(is_committed=True)
-    assert state.begin().head is None
-    state.ended(is_committed=True)
+    committed(state)
+    assert committed(state).head is None
     state.recording.head = PARSED
     assert state.begin().head == state.head == replace(HEAD, record=PARSED)
 
 
 def test_a_resumed_segment_goes_on_after_what_earlier_ones_wrote() -> None:
     past = Past(replace(PARSED, events=(SENT, SENT)), calls={1: CALLS[0]}, chunks=3)
-    state = RunState.of(Piece("run", HEAD, past, 7), Recording(), Ledger(), {})
+    state = RunState(Piece("run", HEAD, past, 7), Recording(), Ledger(), {})
     state.recording.events += [SENT, SENT, SENT]
     rows = state.begin()
     assert (rows.is_first, rows.events, rows.written[:3]) == (False, (SENT,), (7, 4, 3))
@@ -121,3 +118,9 @@ def test_run_is_suspended_only_if_nothing_but_waits_was_under_way(
 ) -> None:
     activity = Activity(in_flight, waiting, changed_at)
     assert activity.is_idle(now=10.0, seconds=10.0, cpu_seconds=cpu_seconds) is is_idle
+
+
+def test_each_request_of_a_call_counts_to_its_budgets_again_when_the_run_goes_on(state: RunState) -> None:
+    spent = Budget(Glob.of("git.push"), 9, None, ("tools", "budgets", 0))
+    state.counted, state.touched = {1: [spent, spent]}, {1}
+    assert [entry.budgets for entry in state.begin().entries] == [(spent.keys, spent.keys)]

@@ -22,7 +22,6 @@ from portal.runs.waits import approved_arguments
 from sandbox_runtime.call_port import CallError
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, raw, states, text, tool
 from tests.portal.rows import opened as tables_in
-from upstreams.upstream import Upstream
 
 pytestmark = pytest.mark.anyio
 
@@ -153,6 +152,22 @@ async def test_an_event_wakes_the_run_with_its_payload(tmp_path: Path) -> None:
         assert done["stdout"] == f"https://portal.example/hooks/{token}\n"
 
 
+@pytest.mark.parametrize("more", [{}, {"session": "new"}], ids=["parked", "in its worker"])
+async def test_a_wait_ends_when_its_time_has_come(tmp_path: Path, more: dict[str, Json]) -> None:
+    code = """
+await portal.sleep(0.2)
+try:
+    found = await portal.event('deployed', timeout=0.2)
+except ToolError as error:
+    found = error.code
+found"""
+    async with opened(tmp_path, runs={**SOON, "public_url": "https://portal.example"}) as portal:
+        run = (await portal.call("execute_code", code=code, **more)).structured_content["run_id"]
+        assert (await answer_of(portal, run))["result"] == "event_timeout"
+        rows = await portal.portal.runs.store_or_error().read(partial(RunTables.calls, run=run))
+        assert [(row.kind, row.state) for row in rows] == [("sleep", "done"), ("event", "done")]
+
+
 async def test_a_declared_text_with_json_stays_a_text_for_a_run_that_began_before_it_was_data(
     tmp_path: Path,
 ) -> None:
@@ -168,40 +183,9 @@ async def test_a_declared_text_with_json_stays_a_text_for_a_run_that_began_befor
         assert await portal.result_of("await git.status()") == [1]
 
 
-@pytest.mark.parametrize(
-    ("limits", "most"),
-    [
-        ({}, "background_seconds = 3600"),
-        ({"wall_seconds": 20}, "wall_seconds = 20"),
-        ({"wall_seconds": 20, "background_seconds": 0.5}, "background_seconds = 0.5"),
-    ],
-)
-async def test_a_run_in_the_background_has_its_own_time(
-    tmp_path: Path, limits: dict[str, Json], most: str
-) -> None:
-    async with opened(tmp_path, capabilities={"limits": limits}) as portal:
-        is_short, code = most.endswith("0.5"), "import asyncio\nawait asyncio.sleep(9)"
-        arguments = {"code": code if is_short else "1", "background": True, "timeout_seconds": 7200}
-        run = (await portal.call("execute_code", **arguments)).structured_content["run_id"]
-        answer = await answer_of(portal, run, until="error" if is_short else "ok")
-    assert f"lowered to limits.{most}" in answer["notices"][0] and "portal.sleep" in answer["notices"][0]
-    if is_short:
-        error = answer["error"]
-        assert (error["code"], "background_seconds" in error["message"]) == ("wall_limit", True)
-
-
-@pytest.mark.parametrize("requests", [1, 2])
-async def test_budgets_count_the_calls_before_a_run_waited(
-    tmp_path: Path, requests: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def retried(*args: Any, on_sent: Any, call: Any = Upstream.call, **options: Any) -> Any:
-        for _ in range(requests - 1):
-            on_sent(True)
-        return await call(*args, on_sent=on_sent, **options)
-
-    monkeypatch.setattr(Upstream, "call", retried)
+async def test_budgets_count_the_calls_before_a_run_waited(tmp_path: Path) -> None:
     peer = git()
-    rules: Json = {"tools": {"budgets": [{"tool": "git.push", "calls": 2 * requests}]}}
+    rules: Json = {"tools": {"budgets": [{"tool": "git.push", "calls": 2}]}}
     code = """
 await git.push(n=1)
 await git.push(n=2)
@@ -227,14 +211,6 @@ async def test_who_answered_a_call_is_known_after_its_run_waited(tmp_path: Path)
         ] * 2
 
 
-CHANGES_ARGUMENTS = """
-from dataclasses import replace
-
-async def change(call, pass_on):
-    return await pass_on(replace(call, arguments={"id": 8}))
-"""
-
-
 @pytest.mark.parametrize(
     ("decision", "digest", "sha256", "found"),
     [
@@ -255,18 +231,15 @@ def test_approval_counts_only_for_what_was_shown(
 
 
 @pytest.mark.parametrize(
-    ("description", "sections", "code"),
+    ("sections", "code"),
     [
-        ("", {"capabilities": {"tools": {"ask": ["git.merge"], "deny": ["git.merge"]}}}, "not_granted"),
-        ("Merges, and deletes the branch.", {"capabilities": ASKS}, "tool_changed"),
-        ("", {"capabilities": ASKS, "middleware": ["changing_arguments:change"]}, "arguments_changed"),
-        ("", {}, None),
+        ({"capabilities": {"tools": {"ask": ["git.merge"], "deny": ["git.merge"]}}}, "not_granted"),
+        ({}, None),
     ],
 )
 async def test_approval_counts_only_for_what_is_still_allowed(
-    tmp_path: Path, description: str, sections: dict[str, Json], code: str | None
+    tmp_path: Path, sections: dict[str, Json], code: str | None
 ) -> None:
-    (tmp_path / "changing_arguments.py").write_text(CHANGES_ARGUMENTS)
     script = (
         "try:\n    found = await git.merge(id=7)\nexcept ToolError as error:\n    found = error.code\nfound"
     )
@@ -275,7 +248,7 @@ async def test_approval_counts_only_for_what_is_still_allowed(
         run = (await waiting(portal, script))["run_id"]
     with closing(tables_in(tmp_path)) as file, file.transaction():  # while no portal runs
         decide_call(file, run, 1, Decider("ann"), Approvers(), is_approved=True)
-    peer = Peer(tool("merge", description=description) if description else tool("merge"), *git().tools[1:])
+    peer = git()
     async with opened(tmp_path, {"git": peer}, **runs, **sections) as portal:
         done = await answer_of(portal, run)
     assert done["result"] == (code or {"id": 7})
