@@ -104,7 +104,7 @@ class Connector:
         return known is not None
 
     @asynccontextmanager
-    async def open(self, *, after_refusal: bool) -> AsyncIterator[Session]:
+    async def open(self) -> AsyncIterator[Session]:
         """Connect and list the tools within `connect_seconds`.
 
         Raises UpstreamError: it cannot be reached, or does not speak MCP.
@@ -113,7 +113,7 @@ class Connector:
         self.diagnostics = Diagnostics(self.redact, former)
         async with AsyncExitStack() as stack:
             async with self._limit:
-                session, ignored_probe = await stack.enter_async_context(self._negotiated(after_refusal))
+                session, ignored_probe = await stack.enter_async_context(self._negotiated())
             self.opened += 1
             if self._store is not None and (ignored_probe or self.handshake.probe_was_fatal):
                 await self._store.keep_handshake_first()
@@ -145,7 +145,7 @@ class Connector:
             await self._store.save(listing)
 
     @asynccontextmanager
-    async def _negotiated(self, after_refusal: bool) -> AsyncIterator[tuple[Session, bool]]:
+    async def _negotiated(self) -> AsyncIterator[tuple[Session, bool]]:
         """The session, and whether its server used the older handshake after it had not answered the probe in time."""
         diagnostics, seconds, handshake_first = (
             self.diagnostics,
@@ -170,9 +170,7 @@ class Connector:
                     ignored_probe = await _negotiate(client, wire, handshake_first)
                     diagnostics.forget()
                     revision = Revision(client.protocol_version or "", client_info())
-                    session = Session(
-                        wire, client, notifications, questions, revision, after_refusal=after_refusal
-                    )
+                    session = Session(wire, client, notifications, questions, revision)
                     if self._listed_by is None:
                         await session.list_tools(diagnostics)
                     else:

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 import anyio
@@ -28,7 +29,6 @@ MOST_EXTENSION: Final = 10
 """Each progress report restarts a call's time limit; in total the call has at most this many times the limit."""
 
 REFUSAL_GRACE_SECONDS: Final = 10.0
-"""A connection that replaced a refused one is not itself replaced after a refusal within this time."""
 
 IDEMPOTENCY_KEY_META: Final = "dev.mcp-code-portal/idempotency-key"
 """The `_meta` key of an idempotency key: the same text for every attempt of a call, and unique to the call.
@@ -60,16 +60,17 @@ class Call:
 
 
 class Retirement:
-    """Whether a session takes no new calls. Calls in flight may still be answered.
+    """Whether a session takes no new calls. Calls in flight may still be answered."""
 
-    `grace_until` is the time until which a refusal does not retire it, because it replaced a refused session.
-    """
-
-    def __init__(self, grace_until: float) -> None:
+    def __init__(self) -> None:
         self.is_retired = False
         self.was_refused = False
         """Whether the upstream refused its credentials or had lost the session."""
-        self._grace_until = grace_until
+        self._grace_until = -inf
+
+    def begin_grace(self, now: float) -> None:
+        """For `REFUSAL_GRACE_SECONDS` a refusal does not retire the session, because it replaces a refused one."""
+        self._grace_until = now + REFUSAL_GRACE_SECONDS
 
     def note(self, failure: errors.UpstreamError, now: float, *, has_answered: bool) -> bool:
         """Retire the session, if a new connection may help after this failure of a call. Returns whether it does."""
@@ -86,10 +87,7 @@ class Retirement:
 
 
 class Session:
-    """Calls and listings on one connection, as raw JSON and with deadlines.
-
-    `after_refusal` says that it replaces a session whose credentials were refused.
-    """
+    """Calls and listings on one connection, as raw JSON and with deadlines."""
 
     def __init__(
         self,
@@ -98,8 +96,6 @@ class Session:
         notifications: Notifications,
         questions: ServerRequestRouter,
         revision: "Revision",
-        *,
-        after_refusal: bool,
     ) -> None:
         self.wire = wire
         self.client = client
@@ -108,9 +104,9 @@ class Session:
         self.revision = revision
         self.tools: tuple[RecordedTool, ...] = ()
         self.answers = 0
-        """Calls that were answered."""
+        """Calls with a readable answer."""
         self._loop = asyncio.get_running_loop()
-        self.retirement = Retirement(self._loop.time() + REFUSAL_GRACE_SECONDS * after_refusal)
+        self.retirement = Retirement()
         self._calls = 0
         self._last_call_ended = anyio.Event()
         self._call_timed_out = anyio.Event()
@@ -199,8 +195,9 @@ class Session:
                         raw = await self._send(call.method, call.params, meta, None, None)
                 finally:
                     self.questions.end(active)
+                complete = _complete(raw)
                 self.answers += 1
-                return _complete(raw)
+                return complete
         except MCPError as error:
             failure = await self._failure(error)
             # A failed repetition does not show whether the first round took effect.

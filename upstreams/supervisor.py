@@ -51,6 +51,8 @@ class Supervisor:
         self._on_offering_change = on_offering_change
         self._idle_stop_seconds = idle_stop_seconds
         self._has_served = False
+        self._was_refused = False
+        """Whether the last connection that served was refused; an attempt that failed since changes nothing."""
 
     async def run(self) -> None:
         """Connect, serve and reconnect until cancelled or removed."""
@@ -59,12 +61,8 @@ class Supervisor:
                 connections.start_soon(self._end_when_removed, connections.cancel_scope)
                 if await self._connector.recall():
                     await self._rest()
-                was_refused = False
                 while True:
-                    ending = await connections.start(self._connect, was_refused)
-                    await self._wait_to_reconnect(ending)
-                    if ending.session is not None:  # a failed attempt changes nothing about it
-                        was_refused = ending.session.retirement.was_refused
+                    await self._wait_to_reconnect(await connections.start(self._connect))
         finally:
             self._connection.stop("the portal is stopping")
 
@@ -81,14 +79,14 @@ class Supervisor:
                 await self._connection.changed()
         self._connection.note("reopened")
 
-    async def _connect(self, after_refusal: bool, *, task_status: TaskStatus["_Ending"]) -> None:
+    async def _connect(self, *, task_status: TaskStatus["_Ending"]) -> None:
         """Hold one connection. Reports its ending once the next may be opened; if retired, before its calls end."""
         began = self._connection.now()
         self._lifecycle.begin_attempt()
         ending = _Ending()
         is_reported = False
         try:
-            async with self._connector.open(after_refusal=after_refusal) as session:
+            async with self._connector.open() as session:
                 ending = _Ending(session=session, began=began)
                 await self._connector.keep_listing(session)
                 listed, ms = self._connector.listed, round((self._connection.now() - began) * 1000)
@@ -141,11 +139,14 @@ class Supervisor:
     async def _serve(self, session: Session) -> str | None:
         """Use the session until it ends. Returns why it ended, None if it was idle."""
         self._has_served = True
+        if self._was_refused:
+            session.retirement.begin_grace(self._connection.now())
         self._connection.serve(session, self._mask(self._circuit.reason))
         try:
             return await self._follow(session)
         finally:
             self._connection.withdraw()
+            self._was_refused = session.retirement.was_refused
             if session.wire.cut_off_reason:
                 self._circuit.trip(f"it {session.wire.cut_off_reason}")
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import nullcontext
+from typing import Any
 
 import anyio
 import pytest
@@ -15,11 +16,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from manifests.json_value import Json
 from manifests.portal_manifest import HttpUpstream
 from tests.upstreams.oauth_peer import replayed
-from tests.upstreams.peers import fleet_at, fleet_of, http_peer
+from tests.upstreams.peers import Clock, fleet_at, fleet_of, http_peer
 from tests.upstreams.raw_http_server import RawHttpServer
 from upstreams import connector
 from upstreams.errors import UpstreamError, UpstreamSessionError, UpstreamTimeoutError
 from upstreams.health import FAILURES_IN_A_ROW
+from upstreams.session import REFUSAL_GRACE_SECONDS
 from upstreams.tools import ToolResult
 from upstreams.transports import http
 
@@ -206,6 +208,27 @@ async def test_error_that_a_new_session_does_not_mend_costs_one(status: int, bod
             if calls == 4:
                 assert (server.sessions_opened, fleet.one.state.status) == (2, "ready")
         await fleet.until(lambda: server.sessions_opened == 3)
+
+
+async def test_grace_after_a_refusal_outlasts_a_failed_attempt_and_a_slow_listing() -> None:
+    class Slow(RawHttpServer):
+        clock, lists = Clock(), 0
+
+        async def _list(self, message: dict[str, Any]) -> Response:
+            self.lists += 1
+            self.clock.advance(REFUSAL_GRACE_SECONDS)
+            return Response(status_code=503) if self.lists == 2 else await super()._list(message)
+
+    server = Slow()
+    server.call_answer = Response(status_code=410)
+    async with fleet_at(server.app, connect_seconds=60) as fleet:
+        for _ in range(3):
+            await fleet.until(lambda: fleet.one.state.status == "ready")
+            with pytest.raises(UpstreamSessionError):
+                await fleet.call("echo")
+            if server.lists == 1:
+                await fleet.until(lambda: server.lists == 3)
+        assert (server.lists, fleet.one.state.status) == (3, "ready")
 
 
 @pytest.mark.parametrize(

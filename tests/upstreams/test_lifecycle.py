@@ -26,7 +26,7 @@ from upstreams.lifecycle import (
     Event,
     Lifecycle,
 )
-from upstreams.session import Retirement
+from upstreams.session import REFUSAL_GRACE_SECONDS, Retirement
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -229,6 +229,8 @@ def test_older_server_is_greeted_with_the_handshake_next_time() -> None:
 def test_refused_session_is_replaced_once_in_a_while(
     failure: UpstreamError, in_grace: bool, has_answered: bool, retires: bool, was_refused: bool
 ) -> None:
-    retirement = Retirement(10.0)
-    assert retirement.note(failure, 9.9 if in_grace else 10.0, has_answered=has_answered) is retires
+    retirement = Retirement()
+    retirement.begin_grace(0.0)
+    now = REFUSAL_GRACE_SECONDS - 0.1 * in_grace
+    assert retirement.note(failure, now, has_answered=has_answered) is retires
     assert (retirement.is_retired, retirement.was_refused) == (retires, was_refused)

@@ -23,7 +23,7 @@ from tests.upstreams.peers import (
     text_of,
 )
 from tests.upstreams.raw_http_server import RawHttpServer
-from upstreams.errors import UpstreamError, UpstreamUnavailableError
+from upstreams.errors import UpstreamAnswerError, UpstreamError, UpstreamUnavailableError
 from upstreams.fleet import UpstreamSettings
 from upstreams.tools import ListingStore
 
@@ -68,6 +68,8 @@ async def test_down_upstream_answers_at_once_and_says_why_and_since_when() -> No
 async def test_upstream_that_keeps_crashing_is_down_and_comes_back() -> None:
     async with fleet_of(one=raw_server()) as fleet:
         for _ in range(2):
+            with pytest.raises(UpstreamAnswerError):  # an answer that nobody can read is no sign of health
+                await fleet.call("raw", {"result": '{"resultType": "odd"}'})
             with pytest.raises(UpstreamError):
                 await fleet.call("crash")
         await fleet.until(lambda: ("one", "down") in fleet.history)
