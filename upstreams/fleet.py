@@ -27,7 +27,7 @@ from upstreams.transports.child_process import ChildCommand
 from upstreams.transports.http import open_http_wire
 from upstreams.transports.http_credentials import HttpCredentials
 from upstreams.transports.stdio import open_stdio_wire
-from upstreams.transports.wire import Wire, WireHandlers
+from upstreams.transports.wire import Wire
 from upstreams.upstream import MAX_CONNECTING, RequestObserver, Upstream
 
 if TYPE_CHECKING:
@@ -209,10 +209,10 @@ class Fleet:
         if isinstance(spec, StdioUpstream):
             mask = Redaction(configured).in_json
 
-            def start(diagnostics: Diagnostics, handlers: WireHandlers) -> AbstractAsyncContextManager[Wire]:
+            def start(diagnostics: Diagnostics) -> AbstractAsyncContextManager[Wire]:
                 # Looked up at every attempt: the command may have been installed since.
                 command = ChildCommand.of(spec, self.folder, os.environ)
-                return open_stdio_wire(command, diagnostics, handlers, mask, spec.message_bytes)
+                return open_stdio_wire(command, diagnostics, mask, spec.message_bytes)
 
             return start
         credentials = HttpCredentials(spec, configured, redact, settings.renew)
@@ -229,7 +229,7 @@ class Fleet:
                 self.tasks.start_soon,
                 how_to_sign_in,
             )
-        return lambda diagnostics, handlers: open_http_wire(spec, diagnostics, handlers, credentials)
+        return lambda diagnostics: open_http_wire(spec, diagnostics, credentials)
 
 
 @dataclass(frozen=True)

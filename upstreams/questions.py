@@ -18,8 +18,8 @@ from pydantic import BaseModel, ValidationError
 from manifests.json_value import Json
 from manifests.portal_manifest import UpstreamSection
 from upstreams.errors import UpstreamIncompleteError
-from upstreams.notifications import AbandonedRequests
 from upstreams.transports.messages import unsendable
+from upstreams.transports.notifications import AbandonedRequests
 
 ELICIT: Final = "elicitation/create"
 SAMPLE: Final = "sampling/createMessage"
@@ -59,16 +59,18 @@ class ServerRequestHandler(Protocol):
 
 
 class ServerRequestRouter:
-    """Routes the requests of one connection to the calls they belong to, if the manifest allows them."""
+    """Routes the requests of one connection to the calls they belong to, if the manifest allows them.
 
-    def __init__(self, spec: UpstreamSection) -> None:
+    The requests of abandoned calls are not answered.
+    """
+
+    def __init__(self, spec: UpstreamSection, abandoned: AbandonedRequests) -> None:
         self._roots = spec.roots
         may_ask = {ELICIT: spec.elicitation, SAMPLE: spec.sampling is not None, LIST_ROOTS: bool(spec.roots)}
         self._allowed = {method for method, is_allowed in may_ask.items() if is_allowed}
         self._declared = {_CAPABILITIES[method] for method in self._allowed}
         self._calls: dict[ActiveCall, None] = {}
-        self.abandoned = AbandonedRequests()
-        """Abandoned calls, whose requests are not answered."""
+        self._abandoned = abandoned
 
     def callbacks(self) -> dict[str, Any]:
         """The callbacks for the SDK's session, which declares their capabilities to an older upstream."""
@@ -157,7 +159,7 @@ class ServerRequestRouter:
         """Answer a request that does not name its call: for the latest call, if all have one owner."""
         calls = [*self._calls]
         try:
-            owners = {each.owner for each in calls} | self.abandoned.owners()
+            owners = {each.owner for each in calls} | self._abandoned.owners()
             if method != LIST_ROOTS and len(owners) != 1:
                 raise QuestionError("question_refused", "it is unknown which caller to ask")
             request_handler = calls[-1].request_handler if calls else None
@@ -173,7 +175,7 @@ class ServerRequestRouter:
                     call.questions.discard(question)
             return ErrorData(code=INVALID_REQUEST, message="the call of this request is over")
         except QuestionError as error:
-            is_its_own = len(calls) == 1 and not self.abandoned.owners()
+            is_its_own = len(calls) == 1 and not self._abandoned.owners()
             for call in calls:
                 if call.request_handler is not None:
                     call.request_handler.not_answered(error, is_its_own=is_its_own)

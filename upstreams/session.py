@@ -4,6 +4,8 @@ import asyncio
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from math import inf
 from typing import Final
 
@@ -19,7 +21,6 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from manifests.json_value import Json
 from upstreams import errors
 from upstreams.health import Diagnostics
-from upstreams.notifications import Notifications
 from upstreams.questions import ActiveCall, ServerRequestHandler, ServerRequestRouter
 from upstreams.tools import RecordedTool, ToolResult, read_listing, read_result
 from upstreams.transports.messages import failure_of, unsendable
@@ -36,6 +37,7 @@ IDEMPOTENCY_KEY_META: Final = "dev.mcp-code-portal/idempotency-key"
 Source: MCP 2026-07-28, basic#_meta: a vendor's key has a reversed domain before the slash.
 """
 
+_DISTRIBUTION: Final = "mcp-code-portal"
 
 _TRACE_CONTEXT: Final = TraceContextTextMapPropagator()
 """Adds the current span to `_meta`, if there is one. Source: SEP-414."""
@@ -93,15 +95,12 @@ class Session:
         self,
         wire: Wire,
         client: ClientSession,
-        notifications: Notifications,
         questions: ServerRequestRouter,
-        revision: "Revision",
     ) -> None:
         self.wire = wire
         self.client = client
-        self.notifications = notifications
         self.questions = questions
-        self.revision = revision
+        self.revision = Revision(client.protocol_version or "")
         self.tools: tuple[RecordedTool, ...] = ()
         self.answers = 0
         """Calls with a readable answer."""
@@ -110,17 +109,6 @@ class Session:
         self._calls = 0
         self._last_call_ended = anyio.Event()
         self._call_timed_out = anyio.Event()
-
-    @property
-    def version(self) -> str:
-        """The protocol revision."""
-        return self.revision.version
-
-    @property
-    def server(self) -> str:
-        """The server's name and version; "" if it gives none."""
-        info = self.client.server_info
-        return f"{info.name} {info.version}".strip() if info else ""
 
     async def last_call(self) -> None:
         """Wait until no call is in flight. Each has a deadline."""
@@ -234,7 +222,7 @@ class Session:
         # Closing the request ends it: nothing can arrive for it after its caller is gone.
         if self.wire.closes_requests:
             return await self.wire.send_raw_request(method, params, options, progress=progress)
-        with self.questions.abandoned.sending(owner) as request_id:
+        with self.wire.abandoned.sending(owner) as request_id:
             options["request_id"] = request_id
             return await self.wire.send_raw_request(method, params, options, progress=progress)
 
@@ -290,11 +278,6 @@ class Session:
                 failure.args = (f"its answer to tools/list is an error: {failure}",)
             raise failure from error
 
-    async def listen(self) -> None:
-        """Subscribe to changes until cancelled."""
-        if self.revision.is_modern:
-            await self.notifications.listen(self.client, self.wire)
-
 
 class Revision:
     """Adds the headers and `_meta` of a revision to raw requests.
@@ -306,13 +289,13 @@ class Revision:
     basic/transports#protocol-version-header.
     """
 
-    def __init__(self, version: str, client: types.Implementation) -> None:
+    def __init__(self, version: str) -> None:
         self.version = version
         self.is_modern = version in MODERN_PROTOCOL_VERSIONS
         """Whether it is 2026-07-28 or later, without a handshake."""
         self._meta: dict[str, Json] = {}
         if self.is_modern:
-            info = client.model_dump(by_alias=True, mode="json", exclude_none=True)
+            info = client_info().model_dump(by_alias=True, mode="json", exclude_none=True)
             # Declares no capabilities: an upstream that asks anyway gets an error.
             self._meta = {types.CLIENT_INFO_META_KEY: info, types.CLIENT_CAPABILITIES_META_KEY: {}}
             self._meta[types.PROTOCOL_VERSION_META_KEY] = version
@@ -363,3 +346,12 @@ def _complete(raw: dict[str, Json]) -> dict[str, Json]:
     if kind != "complete":
         raise errors.UpstreamAnswerError(f"its answer has an unknown resultType: {kind!r}")
     return raw
+
+
+@cache
+def client_info() -> types.Implementation:
+    """The portal's name and version for upstreams. Cached: looking up the version takes a millisecond."""
+    try:
+        return types.Implementation(name=_DISTRIBUTION, version=version(_DISTRIBUTION))
+    except PackageNotFoundError:  # run from a checkout that was never installed
+        return types.Implementation(name=_DISTRIBUTION, version="0")

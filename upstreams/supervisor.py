@@ -16,8 +16,8 @@ from upstreams import errors
 from upstreams.connector import Connector
 from upstreams.health import CircuitBreaker
 from upstreams.lifecycle import Event, Lifecycle
-from upstreams.notifications import OFFERINGS, TOOLS
 from upstreams.session import Session
+from upstreams.transports.notifications import OFFERINGS, TOOLS
 
 log = structlog.get_logger()
 
@@ -168,7 +168,8 @@ class Supervisor:
             tasks.cancel_scope.cancel()
 
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(session.listen)
+            if session.revision.is_modern:  # others notify without a subscription
+                tasks.start_soon(session.wire.notifications.listen, session.client, session.wire.give_up)
             tasks.start_soon(self._follow_changes, session)
             tasks.start_soon(self._follow_offerings, session)
             tasks.start_soon(session.watch, min(PROBE_SECONDS, self._spec.call_seconds))
@@ -179,7 +180,7 @@ class Supervisor:
 
     async def _follow_changes(self, session: Session) -> None:
         while True:
-            await session.notifications.change(TOOLS)
+            await session.wire.notifications.change(TOOLS)
             if await self._connector.relist(session):
                 log.info("upstream_tools_changed", upstream=self._name, tools=len(session.tools))
                 self._connection.on_change()
@@ -190,7 +191,7 @@ class Supervisor:
             # Also at the start: only now can the server be asked.
             self._on_offering_change()
             await anyio.sleep(RELIST_PAUSE_SECONDS)
-            await session.notifications.change(OFFERINGS)
+            await session.wire.notifications.change(OFFERINGS)
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,11 @@ from starlette.types import Receive, Scope, Send
 
 from manifests.json_value import Json
 from tests.upstreams.peers import DEADLINE_SECONDS, Clock, fleet_at, fleet_of, in_memory, raw_server
-from upstreams import connector, notifications
+from upstreams import connector
 from upstreams.errors import UpstreamTimeoutError
 from upstreams.session import MOST_EXTENSION
 from upstreams.tools import ToolResult
+from upstreams.transports import notifications
 from upstreams.transports.messages import known_handshake
 
 pytestmark = pytest.mark.anyio

@@ -36,7 +36,7 @@ from upstreams.transports import http_errors
 from upstreams.transports.http_credentials import SUBJECT, HttpCredentials
 from upstreams.transports.lost_sessions import lost_session
 from upstreams.transports.messages import InboundLimits, MessageReader, failure_of, is_answer_to
-from upstreams.transports.wire import Wire, WireHandlers
+from upstreams.transports.wire import Wire
 
 _WRITE_SECONDS: Final = 60.0
 _KEPT_CONNECTIONS: Final = 32
@@ -82,7 +82,7 @@ _NEVER_SENT: Final = (
 
 @asynccontextmanager
 async def open_http_wire(
-    spec: HttpUpstream, diagnostics: Diagnostics, handlers: WireHandlers, credentials: HttpCredentials
+    spec: HttpUpstream, diagnostics: Diagnostics, credentials: HttpCredentials
 ) -> AsyncIterator[Wire]:
     """Open a wire over the manifest's transport. Streamable HTTP sends nothing yet.
 
@@ -99,7 +99,7 @@ async def open_http_wire(
         {"accept-encoding": "identity", **spec.headers},
     )
     async with client, anyio.create_task_group() as tasks:
-        transport = kind(spec, client, route, tasks, diagnostics, handlers, credentials)
+        transport = kind(spec, client, route, tasks, diagnostics, credentials)
         if isinstance(transport, HttpWithSse):
             await transport.connect(spec.connect_seconds)
         try:
@@ -119,7 +119,6 @@ class HttpTransport(AsyncResource):
         route: Route,
         tasks: TaskGroup,
         diagnostics: Diagnostics,
-        handlers: WireHandlers,
         credentials: HttpCredentials,
     ) -> None:
         self._url = str(spec.url)
@@ -132,7 +131,7 @@ class HttpTransport(AsyncResource):
         self._limits = InboundLimits(spec.message_bytes)
         self._reader = MessageReader(self._limits, diagnostics, self._credentials.masked)
         self._inbox, received = anyio.create_memory_object_stream[SessionMessage]()
-        self.wire = Wire(received, self, self._limits, handlers, closes_requests=spec.transport != "sse")
+        self.wire = Wire(received, self, self._limits, closes_requests=spec.transport != "sse")
         self._session = ""
         self._version = ""
         self._notice_limiter = anyio.CapacityLimiter(_NOTICES_AT_ONCE)

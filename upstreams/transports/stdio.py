@@ -20,7 +20,7 @@ from upstreams.errors import UpstreamUnreadError
 from upstreams.health import Diagnostics
 from upstreams.transports.child_process import ChildCommand, open_child
 from upstreams.transports.messages import InboundLimits, MessageReader
-from upstreams.transports.wire import Wire, WireHandlers
+from upstreams.transports.wire import Wire
 
 _MAX_UNREAD_BYTES: Final = 64 * 1024 * 1024
 _NOTIFICATION_SECONDS: Final = 0.05
@@ -31,7 +31,6 @@ _MESSAGES_PER_TURN: Final = 50
 async def open_stdio_wire(
     command: ChildCommand,
     diagnostics: Diagnostics,
-    handlers: WireHandlers,
     mask: Callable[[bytes], bytes],
     message_bytes: int,
 ) -> AsyncIterator[Wire]:
@@ -49,7 +48,6 @@ async def open_stdio_wire(
             ChildOutput(child.stdout, MessageReader(limits, diagnostics, mask), limits),
             stdin,
             limits,
-            handlers,
             last_stderr_line=child.stderr.last_line,
             forget_stderr=child.stderr.forget,
             exit_status=lambda: child.exit_status(stdin.fault or "closed its stdout"),

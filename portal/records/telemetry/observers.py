@@ -94,7 +94,7 @@ async def record_attempt(
         instruments.METHOD: method,
         instruments.UPSTREAM: upstream.name,
         instruments.TRANSPORT: "pipe" if isinstance(upstream.spec, StdioUpstream) else "tcp",
-        instruments.PROTOCOL: session.version,
+        instruments.PROTOCOL: session.revision.version,
     }
     if tool:
         attributes |= {instruments.OPERATION: instruments.EXECUTE_TOOL, instruments.TOOL: tool}
