@@ -61,7 +61,7 @@ class Handshake:
 
 @dataclass(eq=False)
 class Connector:
-    """Opens connections to one upstream, at most as many at once as `limit` allows, and lists its tools.
+    """Opens connections to one upstream, each within `connecting`, and lists its tools.
 
     `listed` gets the listing, and starts with the one in the `store`. The tools of `listed_by`, which is another
     connection to the same server, are used instead of an own listing.
@@ -71,7 +71,7 @@ class Connector:
     spec: UpstreamSection
     open_wire: WireOpener
     redact: Redaction
-    limit: anyio.Semaphore
+    connecting: AbstractAsyncContextManager[object]
     store: ListingStore | None
     listed_by: ListedUpstream | None
     opened: int = 0
@@ -101,7 +101,7 @@ class Connector:
         former = () if self.handshake.probe_was_fatal else self.diagnostics.stderr()
         self.diagnostics = Diagnostics(self.redact, former)
         async with AsyncExitStack() as stack:
-            async with self.limit:
+            async with self.connecting:
                 wire = await stack.enter_async_context(self.open_wire(self.diagnostics))
                 questions = ServerRequestRouter(self.spec, wire.abandoned)
                 opening = ClientSession(

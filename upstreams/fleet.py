@@ -28,11 +28,13 @@ from upstreams.transports.http import open_http_wire
 from upstreams.transports.http_credentials import HttpCredentials
 from upstreams.transports.stdio import open_stdio_wire
 from upstreams.transports.wire import Wire
-from upstreams.upstream import MAX_CONNECTING, RequestObserver, Upstream
+from upstreams.upstream import RequestObserver, Upstream
 
 if TYPE_CHECKING:
     from upstreams.oauth.tokens import Logins, LoginStore
 
+MAX_CONNECTING: Final = max(16, 8 * (os.cpu_count() or 1))
+"""Upstreams that connect at once, without those of people: a server needs about a second of CPU to start."""
 
 MAX_REMOVED: Final = 1_000
 """At most this many removed upstreams are remembered, because running scripts may still name them."""
@@ -116,7 +118,7 @@ class Fleet:
             self._upstreams[name].replace(former[name], "it was changed in the manifest")
             self.people.remove(name, "it was changed in the manifest")
         for name in changes.removed:
-            former[name].remove("it was removed from the manifest")
+            former[name].connection.stop("it was removed from the manifest")
             self.people.remove(name, "it was removed from the manifest")
             self._removed[name] = former[name]
         for name in [*self._removed][:-MAX_REMOVED]:
@@ -136,7 +138,7 @@ class Fleet:
     def want_all(self) -> None:
         """Connect all upstreams, also those that wait for their first call."""
         for upstream in self:
-            upstream.want()
+            upstream.connection.want()
 
     async def settled(self, seconds: float, names: Collection[str] | None = None) -> list[Upstream]:
         """Wait at most `seconds` until no upstream (of `names`) is starting. Returns those that still are."""
@@ -163,7 +165,7 @@ class Fleet:
             self.on_offering_change,
             observe=self.observer,
         )
-        self.tasks.start_soon(upstream.run, name=f"upstream {name}")
+        self.tasks.start_soon(upstream.supervisor.run, name=f"upstream {name}")
         return upstream
 
     def _persons(

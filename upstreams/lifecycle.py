@@ -58,7 +58,7 @@ class Lifecycle:
     ) -> None:
         self.state = UpstreamState("starting", "", utc())
         self.is_wanted = False
-        """Whether a call has needed a connection since the last one, or since the last attempt failed."""
+        """Whether a call has needed a connection since the last attempt succeeded or failed."""
         self._clock = clock
         self._utc = utc
         self._failures = 0
@@ -71,6 +71,8 @@ class Lifecycle:
     def note(self, event: Event, detail: str = "", remedy: str = "") -> None:
         """Move to the state after the event."""
         sources, status = TRANSITIONS[event]
+        if event in ("served", "circuit_opened", "failed", "login_needed"):  # the attempt has ended
+            self.is_wanted = False
         before = self.state
         if before.status not in sources or (status, detail) == (before.status, before.detail):
             return
@@ -94,31 +96,20 @@ class Lifecycle:
     def begin_attempt(self) -> None:
         self._attempt_began, self._pause_began = self._clock(), None
 
-    def serve(self, circuit_reason: str) -> None:
-        """A connection is open for calls; `circuit_reason` is empty if the circuit breaker lets them through."""
-        self.is_wanted = False
-        self.note("circuit_opened" if circuit_reason else "served", circuit_reason)
-
     def lose(
-        self,
-        reason: str,
-        remedy: str = "",
-        *,
-        was_open: bool,
-        was_stable: bool,
-        needs_login: bool,
-        jitter: float,
+        self, reason: str, remedy: str, *, stable_seconds: float | None, needs_login: bool, jitter: float
     ) -> float:
         """There is no connection (any more). Returns the seconds until the next attempt: 0 after one that worked.
 
-        `was_open` says whether there was one, `was_stable` whether it lasted or answered. `jitter` is a factor.
+        A connection worked if it ended `stable_seconds` after its attempt began; None if there was none. `jitter` is a
+        factor.
         """
-        failures = 0 if was_stable else self._failures
-        self._failures = failures + 1
-        if was_open and not failures:
+        if stable_seconds is not None and self._clock() >= self._attempt_began + stable_seconds:
+            self._failures = 0
+        failures, self._failures = self._failures, self._failures + 1
+        if stable_seconds is not None and not failures:
             self.note("reopened", reason)
             return 0.0
-        self.is_wanted = False
         self._pause_began = self._clock()
         self._pause_seconds = jitter * min(
             LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(failures, 10)

@@ -60,7 +60,7 @@ class _Connection:
 
     async def run(self) -> None:
         with self.scope:
-            await self.upstream.run()
+            await self.upstream.supervisor.run()
 
 
 class PeoplesUpstreams:
@@ -120,7 +120,7 @@ class PeoplesUpstreams:
     def remove(self, upstream: str, reason: str) -> None:
         """End everyone's connections after their calls in flight: the upstream was changed or removed."""
         for connection in self._popped(upstream):
-            connection.upstream.remove(reason)
+            connection.upstream.connection.stop(reason)
 
     def _popped(self, upstream: str, owner: str | None = None) -> list[_Connection]:
         keys = [key for key in self._connections if key[0] == upstream and owner in (None, key[1])]

@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from typing import Final
 
@@ -87,22 +87,22 @@ class Supervisor:
         is_reported = False
         try:
             async with self._connector.open() as session:
-                ending = _Ending(session=session, began=began)
+                ending.session = session
                 await self._connector.keep_listing(session)
                 listed, ms = self._connector.listed, round((self._connection.now() - began) * 1000)
                 tools = len(listed.tools)
                 log.info("upstream_connected", upstream=self._name, server=listed.server, tools=tools, ms=ms)
                 # The upstream may have been connected only for its listing.
                 if self._spec.start != "lazy" or self._has_served or self._lifecycle.is_wanted:
-                    ending = replace(ending, reason=await self._serve(session))
+                    ending.reason = await self._serve(session)
                 if is_reported := session.retirement.is_retired:
                     task_status.started(ending)
                     await session.last_call()
         # The SDK or a transport may raise anything over untrusted input. It ends this connection only, and must not
         # cancel the other upstreams in the task group.
         except Exception as error:  # noqa: BLE001
-            cause = errors.cause_of(error)
-            ending = replace(ending, reason=errors.describe(cause), cause=cause)
+            ending.cause = errors.cause_of(error)
+            ending.reason = errors.describe(ending.cause)
         if not is_reported:
             task_status.started(ending)
 
@@ -113,13 +113,15 @@ class Supervisor:
         if ending.reason is None:
             await self._rest()
             return
-        before = self._lifecycle.state
+        before, stable_seconds = self._lifecycle.state, None
+        if ending.session is not None:
+            lasting = STABLE_SECONDS if isinstance(self._spec, StdioUpstream) else STABLE_HTTP_SECONDS
+            stable_seconds = 0.0 if ending.session.answers else lasting
         reason, remedy = self._mask(ending.reason), self._mask(getattr(ending.cause, "remedy", ""))
         pause_seconds = self._lifecycle.lose(
             reason,
             remedy,
-            was_open=ending.session is not None,
-            was_stable=self._was_stable(ending),
+            stable_seconds=stable_seconds,
             needs_login=isinstance(ending.cause, errors.UpstreamNeedsLoginError),
             jitter=random.uniform(0.5, 1.0),
         )
@@ -130,11 +132,6 @@ class Supervisor:
         with anyio.move_on_after(pause_seconds):
             while pause_seconds and not self._lifecycle.is_wanted:
                 await self._connection.changed()
-
-    def _was_stable(self, ending: "_Ending") -> bool:
-        stable_seconds = STABLE_SECONDS if isinstance(self._spec, StdioUpstream) else STABLE_HTTP_SECONDS
-        lasted_seconds = self._connection.now() - ending.began
-        return ending.session is not None and (ending.session.answers > 0 or lasted_seconds >= stable_seconds)
 
     async def _serve(self, session: Session) -> str | None:
         """Use the session until it ends. Returns why it ended, None if it was idle."""
@@ -194,7 +191,7 @@ class Supervisor:
             await session.wire.notifications.change(OFFERINGS)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Ending:
     """How a connection ended: `reason` is None if it was idle, `cause` is the exception."""
 
@@ -202,7 +199,6 @@ class _Ending:
     cause: BaseException | None = None
     session: Session | None = None
     """None if it never opened."""
-    began: float = 0.0
 
 
 class Connection:
@@ -274,8 +270,7 @@ class Connection:
     def serve(self, session: Session, circuit_reason: str) -> None:
         """Give the session to calls. A connection that was removed takes none."""
         self.session = None if self.is_stopped else session
-        self.lifecycle.serve(circuit_reason)
-        self.publish()
+        self.note("circuit_opened" if circuit_reason else "served", circuit_reason)
 
     def withdraw(self) -> None:
         """No further call may use the session."""

@@ -1,8 +1,8 @@
 """One upstream: its state, its tools, its resources and prompts, and calls with retries."""
 
-import os
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from math import inf
 from typing import Any, Final, Literal, TypeAlias, TypeVar
@@ -39,9 +39,6 @@ T = TypeVar("T")
 
 log = structlog.get_logger()
 
-MAX_CONNECTING: Final = max(16, 8 * (os.cpu_count() or 1))
-"""Upstreams that connect at once: a server needs about a second of CPU to start."""
-
 Listed: TypeAlias = Literal["resources", "resourceTemplates", "prompts"]
 
 LISTING_METHODS: Final[dict[Listed, str]] = {
@@ -68,11 +65,11 @@ RequestObserver: TypeAlias = Callable[
 
 
 class Upstream(ListedUpstream):
-    """One MCP server behind the portal. `run` supervises its connection; calls run in their callers' tasks.
+    """One MCP server behind the portal. `supervisor` keeps its connection open; calls run in their callers' tasks.
 
     `on_change` is called with the upstream after its state or its tools changed, `on_offering_change` when its
     resources or prompts may have. `listings` has the listing that an earlier portal stored; a lazy upstream starts
-    with it. `connecting` limits how many upstreams connect at once. After `idle_stop_seconds` without a call it is
+    with it. It connects within `connecting`. After `idle_stop_seconds` without a call it is
     disconnected; None for never. `listed_by` is another connection to the same server, whose tools are used instead of
     an own listing. `observe`, if set, sends and observes each request.
     """
@@ -85,7 +82,7 @@ class Upstream(ListedUpstream):
         redact: Redaction,
         on_change: Callable[["Upstream"], None],
         listings: ListingStore | None = None,
-        connecting: anyio.Semaphore | None = None,
+        connecting: AbstractAsyncContextManager[object] | None = None,
         on_offering_change: Callable[[], None] = lambda: None,
         idle_stop_seconds: float | None = None,
         listed_by: "Upstream | None" = None,
@@ -95,34 +92,22 @@ class Upstream(ListedUpstream):
         self.spec = spec
         self.redact = redact
         self.connection = Connection(lambda: on_change(self))
-        limit = connecting or anyio.Semaphore(MAX_CONNECTING)
-        self._connector = Connector(self, spec, open_wire, redact, limit, listings, listed_by)
+        slot = connecting or nullcontext()
+        self.connector = Connector(self, spec, open_wire, redact, slot, listings, listed_by)
         self._circuit = CircuitBreaker(self.connection.now)
         if isinstance(spec, StdioUpstream):
             idle_stop_seconds = spec.idle_stop_seconds
-        self._supervisor = Supervisor(
-            self._connector, self.connection, self._circuit, on_offering_change, idle_stop_seconds
+        self.supervisor = Supervisor(
+            self.connector, self.connection, self._circuit, on_offering_change, idle_stop_seconds
         )
         self._listed_by = listed_by
         self._observe = observe
         self._repeatable: _Repeatable | None = None
 
-    async def run(self) -> None:
-        """Connect, serve and reconnect until cancelled or removed."""
-        await self._supervisor.run()
-
     def replace(self, former: "Upstream", reason: str) -> None:
         """Take over from `former`: the calls that it has not sent, and its listing until there is a new one."""
         self.apply(UpstreamListing(former.tools, former.server, former.instructions))
         former.connection.stop(reason, self.connection)
-
-    def remove(self, reason: str) -> None:
-        """Refuse all further calls. `run` ends after those in flight, which have their own deadlines."""
-        self.connection.stop(reason)
-
-    def want(self) -> None:
-        """Request a connection: ends idling, and the backoff if the last attempt is old enough."""
-        self.connection.want()
 
     async def started(self) -> None:
         while self.state.status == "starting":
@@ -137,18 +122,13 @@ class Upstream(ListedUpstream):
         return self.connection.lifecycle.retry_status
 
     @property
-    def connections(self) -> int:
-        """Connections that were opened since the portal started."""
-        return self._connector.opened
-
-    @property
     def diagnostics(self) -> tuple[str, ...]:
         """Remarks about the current connection: malformed tools, noise on stdout."""
-        return self._connector.diagnostics.remarks
+        return self.connector.diagnostics.remarks
 
     def stderr_tail(self) -> str:
         """The last lines of a stdio server's stderr, at most 50; "" for HTTP."""
-        return "\n".join(self._connector.diagnostics.stderr())
+        return "\n".join(self.connector.diagnostics.stderr())
 
     async def call(
         self,
@@ -188,7 +168,7 @@ class Upstream(ListedUpstream):
             method = LISTING_METHODS[listed]
             return await self.ask(method, params, seconds=left_seconds, on_sent=on_sent)
 
-        return await read_offered(listed, page, self._connector.diagnostics.note)
+        return await read_offered(listed, page, self.connector.diagnostics.note)
 
     async def ask(
         self, method: str, params: dict[str, Json], *, seconds: float, on_sent: Callable[[bool], None]

@@ -162,7 +162,7 @@ async def in_memory(server: Server[Any]) -> AsyncIterator[Upstream]:
     watched = WatchedFleet()
     upstream = Upstream("sdk", HttpUpstream(url="http://sdk"), open_wire, Redaction(()), watched.note)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(upstream.run)
+        tasks.start_soon(upstream.supervisor.run)
         await watched.until(lambda: upstream.state.status != "starting")
         yield upstream
         tasks.cancel_scope.cancel()

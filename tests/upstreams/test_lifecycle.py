@@ -43,8 +43,7 @@ def life(clock: Clock) -> Lifecycle:
 
 def fail(life: Lifecycle, reason: str = "refused", **more: Any) -> float:
     """One failed attempt to connect, whose pause has no jitter."""
-    ending = {"was_open": False, "was_stable": False, "needs_login": False, "jitter": 1.0}
-    return life.lose(reason, **{**ending, **more})
+    return life.lose(reason, "", **{"stable_seconds": None, "needs_login": False, "jitter": 1.0, **more})
 
 
 AFTER: dict[Event, Status] = {
@@ -96,19 +95,21 @@ def test_pauses_double_up_to_the_longest_and_jitter_shortens_them(life: Lifecycl
     assert fail(life, jitter=0.5) == LONGEST_PAUSE_SECONDS / 2
 
 
-@pytest.mark.parametrize(("was_open", "was_stable", "pauses", "status"), [
-    (True, True, False, "starting"), (True, False, True, "down"), (False, False, True, "down"),
+@pytest.mark.parametrize(("stable_seconds", "pauses", "status"), [
+    (0.0, False, "starting"), (1.0, False, "starting"), (1.1, True, "down"), (None, True, "down"),
 ])  # fmt: skip
 def test_only_a_connection_that_was_stable_is_reopened_at_once_after_a_failure(
-    life: Lifecycle, was_open: bool, was_stable: bool, pauses: bool, status: str
+    clock: Clock, life: Lifecycle, stable_seconds: float | None, pauses: bool, status: str
 ) -> None:
     fail(life)
-    assert bool(fail(life, was_open=was_open, was_stable=was_stable)) is pauses
+    life.begin_attempt()
+    clock.seconds = 1.0
+    assert bool(fail(life, stable_seconds=stable_seconds)) is pauses
     assert life.state.status == status
 
 
 def test_connection_that_keeps_ending_without_an_answer_is_down(life: Lifecycle) -> None:
-    assert [fail(life, was_open=True) for _ in range(3)] == [
+    assert [fail(life, stable_seconds=1.0) for _ in range(3)] == [
         0.0,
         2 * lifecycle.FIRST_PAUSE_SECONDS,
         4 * lifecycle.FIRST_PAUSE_SECONDS,
@@ -128,7 +129,7 @@ def test_call_ends_a_pause_only_after_some_seconds(clock: Clock, life: Lifecycle
 def test_first_call_ends_idling(life: Lifecycle) -> None:
     life.note("rested")
     assert life.want() and life.is_wanted and life.state.status == "starting"
-    life.serve("")
+    life.note("served")
     assert (life.is_wanted, life.state.status) == (False, "ready")
 
 

@@ -143,7 +143,7 @@ async def test_tools_refused_alone_spend_few_refresh_tokens_and_need_no_login(
                 assert (caught.value.code, caught.value.outcome) == ("upstream_unauthorized", "failed")
             assert turn or await echo(fleet, a=1) == {"a": 1}, "at first they are refused in a row"
         assert server.authorization.grants == ["authorization_code", *["refresh_token"] * 2]
-        assert fleet.history[-1][1] == "ready" and fleet[NAME].connections == 2
+        assert fleet.history[-1][1] == "ready" and fleet[NAME].connector.opened == 2
         server.authorization.expire()  # what others notice
         assert await echo(fleet, a=2) == {"a": 2}
         server.refused_tools = set()

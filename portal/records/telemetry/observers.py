@@ -132,7 +132,7 @@ def observe_portal(telemetry: Telemetry, fleet: Fleet, sandbox: Callable[[], San
         ]
 
     def connections(options: CallbackOptions) -> Iterable[Observation]:
-        return [Observation(each.connections, {instruments.UPSTREAM: each.name}) for each in fleet]
+        return [Observation(each.connector.opened, {instruments.UPSTREAM: each.name}) for each in fleet]
 
     gauge, total = telemetry.meter.create_observable_gauge, telemetry.meter.create_observable_counter
     gauge("mcp_code_portal.queue.length", [waiting], "{script}", "Scripts that wait for a process.")
