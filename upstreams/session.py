@@ -91,12 +91,7 @@ class Retirement:
 class Session:
     """Calls and listings on one connection, as raw JSON and with deadlines."""
 
-    def __init__(
-        self,
-        wire: Wire,
-        client: ClientSession,
-        questions: ServerRequestRouter,
-    ) -> None:
+    def __init__(self, wire: Wire, client: ClientSession, questions: ServerRequestRouter) -> None:
         self.wire = wire
         self.client = client
         self.questions = questions

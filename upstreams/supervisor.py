@@ -14,8 +14,7 @@ from anyio.abc import TaskStatus
 from manifests.portal_manifest import StdioUpstream
 from upstreams import errors
 from upstreams.connector import Connector
-from upstreams.health import CircuitBreaker
-from upstreams.lifecycle import Event, Lifecycle
+from upstreams.health import CircuitBreaker, Event, Lifecycle
 from upstreams.session import Session
 from upstreams.transports.notifications import OFFERINGS, TOOLS
 
@@ -32,68 +31,59 @@ PROBE_SECONDS: Final = 10.0
 """After a call timed out, an upstream without any answer for this long (at most `call_seconds`) is reconnected."""
 
 
+@dataclass(eq=False)
 class Supervisor:
     """Connects and reconnects: `run` does so in its own task, and calls use the current session of `connection`."""
 
-    def __init__(
-        self,
-        connector: Connector,
-        connection: "Connection",
-        circuit: CircuitBreaker,
-        on_offering_change: Callable[[], None],
-        idle_stop_seconds: float | None,
-    ) -> None:
-        self._connector = connector
-        self._name, self._spec, self._mask = connector.listed.name, connector.spec, connector.redact.start
-        self._connection = connection
-        self._lifecycle = connection.lifecycle
-        self._circuit = circuit
-        self._on_offering_change = on_offering_change
-        self._idle_stop_seconds = idle_stop_seconds
-        self._has_served = False
-        self._was_refused = False
-        """Whether the last connection that served was refused; an attempt that failed since changes nothing."""
+    connector: Connector
+    connection: "Connection"
+    circuit: CircuitBreaker
+    on_offering_change: Callable[[], None]
+    idle_stop_seconds: float | None
+    _has_served: bool = False
+    _was_refused: bool = False
+    """Whether the last connection that served was refused; an attempt that failed since changes nothing."""
 
     async def run(self) -> None:
         """Connect, serve and reconnect until cancelled or removed."""
         try:
             async with anyio.create_task_group() as connections:
                 connections.start_soon(self._end_when_removed, connections.cancel_scope)
-                if await self._connector.recall():
+                if await self.connector.recall():
                     await self._rest()
                 while True:
                     await self._wait_to_reconnect(await connections.start(self._connect))
         finally:
-            self._connection.stop("the portal is stopping")
+            self.connection.stop("the portal is stopping")
 
     async def _end_when_removed(self, scope: anyio.CancelScope) -> None:
-        while not self._connection.is_stopped or self._connection.users:  # each has its deadline
-            await self._connection.changed()
+        while not self.connection.is_stopped or self.connection.users:  # each has its deadline
+            await self.connection.changed()
         scope.cancel()
 
     async def _rest(self) -> None:
         """Idle until a connection is requested."""
-        if not self._lifecycle.is_wanted:
-            self._connection.note("rested")
-            while not self._lifecycle.is_wanted:
-                await self._connection.changed()
-        self._connection.note("reopened")
+        if not self.connection.lifecycle.is_wanted:
+            self.connection.note("rested")
+            while not self.connection.lifecycle.is_wanted:
+                await self.connection.changed()
+        self.connection.note("reopened")
 
     async def _connect(self, *, task_status: TaskStatus["_Ending"]) -> None:
         """Hold one connection. Reports its ending once the next may be opened; if retired, before its calls end."""
-        began = self._connection.now()
-        self._lifecycle.begin_attempt()
+        began = self.connection.now()
+        self.connection.lifecycle.begin_attempt()
         ending = _Ending()
         is_reported = False
         try:
-            async with self._connector.open() as session:
+            async with self.connector.open() as session:
                 ending.session = session
-                await self._connector.keep_listing(session)
-                listed, ms = self._connector.listed, round((self._connection.now() - began) * 1000)
-                tools = len(listed.tools)
-                log.info("upstream_connected", upstream=self._name, server=listed.server, tools=tools, ms=ms)
-                # The upstream may have been connected only for its listing.
-                if self._spec.start != "lazy" or self._has_served or self._lifecycle.is_wanted:
+                await self.connector.keep_listing(session)
+                one, ms = self.connector.listed, round((self.connection.now() - began) * 1000)
+                told = {"server": one.server, "tools": len(one.tools), "ms": ms}
+                log.info("upstream_connected", upstream=one.name, **told)
+                is_only_listed = self.connector.spec.start == "lazy" and not self._has_served
+                if not is_only_listed or self.connection.lifecycle.is_wanted:
                     ending.reason = await self._serve(session)
                 if is_reported := session.retirement.is_retired:
                     task_status.started(ending)
@@ -101,92 +91,90 @@ class Supervisor:
         # The SDK or a transport may raise anything over untrusted input. It ends this connection only, and must not
         # cancel the other upstreams in the task group.
         except Exception as error:  # noqa: BLE001
-            ending.cause = errors.cause_of(error)
-            ending.reason = errors.describe(ending.cause)
+            cause = errors.cause_of(error)
+            ending = _Ending(errors.describe(cause), cause, ending.session)
         if not is_reported:
             task_status.started(ending)
 
     async def _wait_to_reconnect(self, ending: "_Ending") -> None:
         """Wait until the next connection should be opened."""
-        if ending.cause is not None and self._connector.handshake.failed(ending.cause):
+        if ending.cause is not None and self.connector.handshake.failed(ending.cause):
             return
         if ending.reason is None:
             await self._rest()
             return
-        before, stable_seconds = self._lifecycle.state, None
+        life, mask = self.connection.lifecycle, self.connector.redact.start
+        before, stable_seconds = life.state, None
         if ending.session is not None:
-            lasting = STABLE_SECONDS if isinstance(self._spec, StdioUpstream) else STABLE_HTTP_SECONDS
-            stable_seconds = 0.0 if ending.session.answers else lasting
-        reason, remedy = self._mask(ending.reason), self._mask(getattr(ending.cause, "remedy", ""))
-        pause_seconds = self._lifecycle.lose(
-            reason,
-            remedy,
-            stable_seconds=stable_seconds,
-            needs_login=isinstance(ending.cause, errors.UpstreamNeedsLoginError),
-            jitter=random.uniform(0.5, 1.0),
+            is_child = isinstance(self.connector.spec, StdioUpstream)
+            lasting_seconds = STABLE_SECONDS if is_child else STABLE_HTTP_SECONDS
+            stable_seconds = 0.0 if ending.session.answers else lasting_seconds
+        needs_login = isinstance(ending.cause, errors.UpstreamNeedsLoginError)
+        reason, remedy, jitter = mask(ending.reason), mask(ending.remedy), random.uniform(0.5, 1.0)
+        pause_seconds = life.lose(
+            reason, remedy, stable_seconds=stable_seconds, needs_login=needs_login, jitter=jitter
         )
-        if self._lifecycle.state is not before:  # logged once, not at every attempt
+        if life.state is not before:  # logged once, not at every attempt
             event = "upstream_lost" if ending.session else "upstream_not_reached"
-            log.warning(event, upstream=self._name, reason=reason, **({"remedy": remedy} if remedy else {}))
-        self._connection.publish()
+            told = {"reason": reason, **({"remedy": remedy} if remedy else {})}
+            log.warning(event, upstream=self.connector.listed.name, **told)
+        self.connection.publish()
         with anyio.move_on_after(pause_seconds):
-            while pause_seconds and not self._lifecycle.is_wanted:
-                await self._connection.changed()
+            while pause_seconds and not life.is_wanted:
+                await self.connection.changed()
 
     async def _serve(self, session: Session) -> str | None:
         """Use the session until it ends. Returns why it ended, None if it was idle."""
         self._has_served = True
         if self._was_refused:
-            session.retirement.begin_grace(self._connection.now())
-        self._connection.serve(session, self._mask(self._circuit.reason))
+            session.retirement.begin_grace(self.connection.now())
+        self.connection.serve(session, self.connector.redact.start(self.circuit.reason))
         try:
             return await self._follow(session)
         finally:
-            self._connection.withdraw()
+            self.connection.withdraw()
             self._was_refused = session.retirement.was_refused
             if session.wire.cut_off_reason:
-                self._circuit.trip(f"it {session.wire.cut_off_reason}")
+                self.circuit.trip(f"it {session.wire.cut_off_reason}")
 
     async def _follow(self, session: Session) -> str | None:
         reason: str | None = None
-
-        async def stop_when_idle(seconds: float) -> None:
-            idle_seconds = 0.0
-            while idle_seconds < seconds:
-                await anyio.sleep(seconds - idle_seconds)
-                idle_seconds = self._connection.idle_seconds
-            self._connection.withdraw()  # before any other task runs: no further call may use it
-            tasks.cancel_scope.cancel()
-
-        async def stop_when_ended() -> None:
-            nonlocal reason
-            await session.wire.ended.wait()
-            reason = await session.wire.explain_end()
-            tasks.cancel_scope.cancel()
-
+        wire, probe_seconds = session.wire, min(PROBE_SECONDS, self.connector.spec.call_seconds)
         async with anyio.create_task_group() as tasks:
             if session.revision.is_modern:  # others notify without a subscription
-                tasks.start_soon(session.wire.notifications.listen, session.client, session.wire.give_up)
+                tasks.start_soon(wire.notifications.listen, session.client, wire.give_up)
             tasks.start_soon(self._follow_changes, session)
             tasks.start_soon(self._follow_offerings, session)
-            tasks.start_soon(session.watch, min(PROBE_SECONDS, self._spec.call_seconds))
-            if self._idle_stop_seconds is not None:
-                tasks.start_soon(stop_when_idle, self._idle_stop_seconds)
-            tasks.start_soon(stop_when_ended)
+            tasks.start_soon(session.watch, probe_seconds)
+            if self.idle_stop_seconds is not None:
+                tasks.start_soon(self._stop_when_idle, self.idle_stop_seconds, tasks.cancel_scope)
+            await wire.ended.wait()
+            reason = await wire.explain_end()
+            tasks.cancel_scope.cancel()
         return reason
+
+    async def _stop_when_idle(self, seconds: float, scope: anyio.CancelScope) -> None:
+        left_seconds = seconds
+        while left_seconds > 0:
+            await anyio.sleep(left_seconds)
+            left_seconds = seconds - self.connection.idle_seconds
+        self.connection.withdraw()  # before any other task runs: no further call may use it
+        scope.cancel()
 
     async def _follow_changes(self, session: Session) -> None:
         while True:
             await session.wire.notifications.change(TOOLS)
-            if await self._connector.relist(session):
-                log.info("upstream_tools_changed", upstream=self._name, tools=len(session.tools))
-                self._connection.on_change()
+            if await self.connector.relist(session):
+                log.info(
+                    "upstream_tools_changed", upstream=self.connector.listed.name, tools=len(session.tools)
+                )
+                self.connection.on_change()
             await anyio.sleep(RELIST_PAUSE_SECONDS)
 
     async def _follow_offerings(self, session: Session) -> None:
         while True:
             # Also at the start: only now can the server be asked.
-            self._on_offering_change()
+            self.on_offering_change()
             await anyio.sleep(RELIST_PAUSE_SECONDS)
             await session.wire.notifications.change(OFFERINGS)
 
@@ -199,6 +187,10 @@ class _Ending:
     cause: BaseException | None = None
     session: Session | None = None
     """None if it never opened."""
+
+    @property
+    def remedy(self) -> str:
+        return self.cause.remedy if isinstance(self.cause, errors.UpstreamError) else ""
 
 
 class Connection:

@@ -14,11 +14,10 @@ from pydantic import BaseModel, ValidationError
 
 from manifests.json_value import Json
 from manifests.names import ToolNames, function_names, identifier, namespace_of
-from manifests.portal_manifest import RetryRules, StdioUpstream, UpstreamSection, may_repeat
+from manifests.portal_manifest import StdioUpstream, UpstreamSection, may_repeat
 from upstreams import errors
 from upstreams.connector import Connector, WireOpener
-from upstreams.health import CircuitBreaker, UpstreamState
-from upstreams.lifecycle import RECONNECT_WAIT_SECONDS
+from upstreams.health import RECONNECT_WAIT_SECONDS, CircuitBreaker, UpstreamState
 from upstreams.questions import ServerRequestHandler
 from upstreams.redaction import Redaction
 from upstreams.session import Call, Session
@@ -102,7 +101,9 @@ class Upstream(ListedUpstream):
         )
         self._listed_by = listed_by
         self._observe = observe
-        self._repeatable: _Repeatable | None = None
+        self._named_tools: Sequence[RecordedTool] = ()
+        self._named: dict[str, tuple[str, dict[str, Json]]] = {}
+        """The functions and annotations of those tools."""
 
     def replace(self, former: "Upstream", reason: str) -> None:
         """Take over from `former`: the calls that it has not sent, and its listing until there is a new one."""
@@ -233,31 +234,13 @@ class Upstream(ListedUpstream):
     def may_repeat(self, tool: str) -> bool:
         """Whether a call of the tool may be made twice, by its current annotations and the operator."""
         tools = (self._listed_by or self).tools
-        if self._repeatable is None or self._repeatable.tools is not tools:
-            self._repeatable = _Repeatable(self.name, self.spec.retries, tools)
-        return self._repeatable[tool]
-
-
-class _Repeatable(dict[str, bool]):
-    """Whether tools of one listing may be called twice. Each is decided at the first lookup.
-
-    The broker looks up every journalled call, and naming a thousand functions takes milliseconds.
-    """
-
-    def __init__(self, upstream: str, rules: RetryRules, tools: Sequence[RecordedTool]) -> None:
-        super().__init__()
-        self.tools = tools
-        self._upstream, self._rules = upstream, rules
-        self._functions = function_names([known.name for known in tools])
-        self._annotations = {known.name: known.annotations for known in reversed(tools)}
-
-    def __missing__(self, tool: str) -> bool:
-        function = self._functions.get(tool, identifier(tool))
-        names = ToolNames(self._upstream, namespace_of(self._upstream), tool, function)
-        decided = may_repeat(self._rules, names, self._annotations.get(tool, {}))
-        if tool in self._functions:
-            self[tool] = decided
-        return decided
+        if tools is not self._named_tools:  # naming a thousand functions takes a millisecond
+            functions = function_names([each.name for each in tools])
+            self._named_tools = tools
+            self._named = {each.name: (functions[each.name], each.annotations) for each in tools}
+        function, annotations = self._named.get(tool) or (identifier(tool), {})
+        names = ToolNames(self.name, namespace_of(self.name), tool, function)
+        return may_repeat(self.spec.retries, names, annotations)
 
 
 async def read_offered(

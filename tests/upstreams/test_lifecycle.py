@@ -7,7 +7,7 @@ from typing import Any, get_args
 import pytest
 
 from tests.upstreams.test_circuit import Clock
-from upstreams import lifecycle
+from upstreams import health
 from upstreams.connector import Handshake, HandshakeFirstError, HandshakeUnansweredError
 from upstreams.errors import (
     UpstreamDownError,
@@ -18,13 +18,13 @@ from upstreams.errors import (
     UpstreamUnauthorizedError,
     UpstreamUnavailableError,
 )
-from upstreams.health import Status
-from upstreams.lifecycle import (
+from upstreams.health import (
     LONGEST_PAUSE_SECONDS,
     RECONNECT_WAIT_SECONDS,
     RETRY_ON_CALL_SECONDS,
     Event,
     Lifecycle,
+    Status,
 )
 from upstreams.session import REFUSAL_GRACE_SECONDS, Retirement
 
@@ -87,9 +87,9 @@ def test_same_failure_again_is_no_news(life: Lifecycle) -> None:
 def test_pauses_double_up_to_the_longest_and_jitter_shortens_them(life: Lifecycle) -> None:
     pauses = [fail(life) for _ in range(12)]
     assert pauses[:3] == [
-        lifecycle.FIRST_PAUSE_SECONDS,
-        2 * lifecycle.FIRST_PAUSE_SECONDS,
-        4 * lifecycle.FIRST_PAUSE_SECONDS,
+        health.FIRST_PAUSE_SECONDS,
+        2 * health.FIRST_PAUSE_SECONDS,
+        4 * health.FIRST_PAUSE_SECONDS,
     ]
     assert pauses[-2:] == [LONGEST_PAUSE_SECONDS] * 2
     assert fail(life, jitter=0.5) == LONGEST_PAUSE_SECONDS / 2
@@ -111,8 +111,8 @@ def test_only_a_connection_that_was_stable_is_reopened_at_once_after_a_failure(
 def test_connection_that_keeps_ending_without_an_answer_is_down(life: Lifecycle) -> None:
     assert [fail(life, stable_seconds=1.0) for _ in range(3)] == [
         0.0,
-        2 * lifecycle.FIRST_PAUSE_SECONDS,
-        4 * lifecycle.FIRST_PAUSE_SECONDS,
+        2 * health.FIRST_PAUSE_SECONDS,
+        4 * health.FIRST_PAUSE_SECONDS,
     ]
     assert life.state.status == "down"
 
