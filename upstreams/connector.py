@@ -121,7 +121,7 @@ class Connector:
         try:
             with anyio.fail_after(seconds):
                 ignored_probe = await _negotiate(client, wire, handshake_first)
-                self.diagnostics.forget()
+                self.diagnostics.remarks.clear()  # many healthy servers print a greeting on stdout first
                 session = Session(wire, client, questions)
                 await self._list(session)
             await wire.forget_stderr()

@@ -22,7 +22,7 @@ from upstreams.health import Diagnostics
 from upstreams.people import IDLE_SECONDS, PORTAL, Headers, LoginsOf, PeoplesUpstreams, Person
 from upstreams.redaction import Redaction, secrets_of
 from upstreams.secret_sources import HeaderRenewal
-from upstreams.tools import ListingStore
+from upstreams.tools import ListingStore, UpstreamListing
 from upstreams.transports.child_process import ChildCommand
 from upstreams.transports.http import open_http_wire
 from upstreams.transports.http_credentials import HttpCredentials
@@ -115,7 +115,9 @@ class Fleet:
         }
         self._settings = dict(settings)
         for name in changes.changed:
-            self._upstreams[name].replace(former[name], "it was changed in the manifest")
+            old, new = former[name], self._upstreams[name]
+            new.apply(UpstreamListing(old.tools, old.server, old.instructions))  # until there is a new one
+            old.connection.stop("it was changed in the manifest", new.connection)
             self.people.remove(name, "it was changed in the manifest")
         for name in changes.removed:
             former[name].connection.stop("it was removed from the manifest")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import ceil, inf
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 from upstreams import errors
 from upstreams.redaction import Redaction
@@ -37,7 +37,6 @@ class UpstreamState:
 
     @property
     def adjective(self) -> str:
-        """The status as an adjective."""
         return "waiting for a login" if self.status == "needs_login" else self.status
 
     @property
@@ -59,36 +58,21 @@ RETRY_ON_CALL_SECONDS: Final = 5.0
 RECONNECT_WAIT_SECONDS: Final = 10.0
 """How long calls wait for an attempt that follows a failed one, from the start of that attempt."""
 
-Event = Literal[
-    "wanted",
-    "reopened",
-    "rested",
-    "served",
-    "circuit_opened",
-    "circuit_closed",
-    "failed",
-    "login_needed",
-    "removed",
-]
-"""`wanted`: a call needs a connection. `reopened`: the next attempt begins without a pause. `rested`: no call needs a
-connection. `served`: it is open. `failed` and `login_needed`: there is none, and the next attempt waits."""
+Event = Literal["reopened", "rested", "served", "circuit_opened", "failed", "login_needed", "removed"]
+
+STATE_AFTER: Final[Mapping[Event, Status]] = {
+    "reopened": "starting",  # the next attempt begins without a pause
+    "rested": "idle",  # no call needs a connection
+    "served": "ready",  # a connection is open, and its circuit closed
+    "circuit_opened": "failing",
+    "failed": "down",  # there is no connection, and the next attempt waits
+    "login_needed": "needs_login",
+    "removed": "stopped",
+}
+"""The state after each event in any other state. An upstream that stopped stays so. One that is down stays so during
+its next attempts, so that calls do not wait as for one that starts."""
 
 _UNREACHED: Final = frozenset[Status]({"down", "needs_login"})
-_LIVE: Final = frozenset[Status](get_args(Status)) - {"stopped"}
-
-TRANSITIONS: Final[Mapping[Event, tuple[frozenset[Status], Status]]] = {
-    "wanted": (frozenset({"idle"}), "starting"),
-    "reopened": (_LIVE, "starting"),
-    "rested": (_LIVE, "idle"),
-    "served": (_LIVE, "ready"),
-    "circuit_opened": (_LIVE, "failing"),
-    "circuit_closed": (frozenset({"failing"}), "ready"),
-    "failed": (_LIVE, "down"),
-    "login_needed": (_LIVE, "needs_login"),
-    "removed": (_LIVE, "stopped"),
-}
-"""The states in which an event counts, and the state after it. An upstream that stopped stays so. One that is down
-stays so during its next attempts, so that calls do not wait as for one that starts."""
 
 
 class Lifecycle:
@@ -111,11 +95,10 @@ class Lifecycle:
 
     def note(self, event: Event, detail: str = "", remedy: str = "") -> None:
         """Move to the state after the event."""
-        sources, status = TRANSITIONS[event]
-        if event in ("served", "circuit_opened", "failed", "login_needed"):  # the attempt has ended
+        status, before = STATE_AFTER[event], self.state
+        if event not in ("reopened", "rested"):  # the attempt has ended
             self.is_wanted = False
-        before = self.state
-        if before.status not in sources or (status, detail) == (before.status, before.detail):
+        if before.status == "stopped" or (status, detail) == (before.status, before.detail):
             return
         since = self._utc()
         if status == "ready":
@@ -130,7 +113,8 @@ class Lifecycle:
             if self._clock() < self._pause_began + RETRY_ON_CALL_SECONDS:
                 return False
             self.begin_attempt()
-        self.note("wanted")
+        if self.state.status == "idle":
+            self.note("reopened")
         was_wanted, self.is_wanted = self.is_wanted, True
         return not was_wanted
 
@@ -203,20 +187,12 @@ class Diagnostics:
         self.redact = redact
         self.stderr: Callable[[], tuple[str, ...]] = lambda: stderr
         """The last lines of a stdio server's stderr; until it writes, those of its predecessor."""
-        self._remarks: dict[str, None] = {}
+        self.remarks: dict[str, None] = {}
 
     def note(self, remark: str) -> None:
         line = " ".join(self.redact.start(remark, _MAX_REMARK_CHARACTERS).split())
-        if len(self._remarks) < _MAX_REMARKS:
-            self._remarks[line] = None
-
-    def forget(self) -> None:
-        """Drop the remarks so far: many healthy servers print a greeting on stdout first."""
-        self._remarks.clear()
-
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        return (*self._remarks,)
+        if len(self.remarks) < _MAX_REMARKS:
+            self.remarks[line] = None
 
 
 FAILURES_IN_A_ROW: Final = 5

@@ -110,7 +110,8 @@ class Supervisor:
             lasting_seconds = STABLE_SECONDS if is_child else STABLE_HTTP_SECONDS
             stable_seconds = 0.0 if ending.session.answers else lasting_seconds
         needs_login = isinstance(ending.cause, errors.UpstreamNeedsLoginError)
-        reason, remedy, jitter = mask(ending.reason), mask(ending.remedy), random.uniform(0.5, 1.0)
+        reason, remedy = mask(ending.reason), mask(getattr(ending.cause, "remedy", ""))
+        jitter = random.uniform(0.5, 1.0)
         pause_seconds = life.lose(
             reason, remedy, stable_seconds=stable_seconds, needs_login=needs_login, jitter=jitter
         )
@@ -187,10 +188,6 @@ class _Ending:
     cause: BaseException | None = None
     session: Session | None = None
     """None if it never opened."""
-
-    @property
-    def remedy(self) -> str:
-        return self.cause.remedy if isinstance(self.cause, errors.UpstreamError) else ""
 
 
 class Connection:

@@ -29,7 +29,6 @@ from upstreams.tools import (
     PageReader,
     RecordedTool,
     ToolResult,
-    UpstreamListing,
     pages,
 )
 from upstreams.transports.wire import ProgressHandler
@@ -105,11 +104,6 @@ class Upstream(ListedUpstream):
         self._named: dict[str, tuple[str, dict[str, Json]]] = {}
         """The functions and annotations of those tools."""
 
-    def replace(self, former: "Upstream", reason: str) -> None:
-        """Take over from `former`: the calls that it has not sent, and its listing until there is a new one."""
-        self.apply(UpstreamListing(former.tools, former.server, former.instructions))
-        former.connection.stop(reason, self.connection)
-
     async def started(self) -> None:
         while self.state.status == "starting":
             await self.connection.changed()
@@ -125,7 +119,7 @@ class Upstream(ListedUpstream):
     @property
     def diagnostics(self) -> tuple[str, ...]:
         """Remarks about the current connection: malformed tools, noise on stdout."""
-        return self.connector.diagnostics.remarks
+        return (*self.connector.diagnostics.remarks,)
 
     def stderr_tail(self) -> str:
         """The last lines of a stdio server's stderr, at most 50; "" for HTTP."""
@@ -225,11 +219,10 @@ class Upstream(ListedUpstream):
 
     def _follow_circuit(self) -> None:
         """Update the state from the circuit breaker."""
-        if not self._circuit.is_open:
-            if self.state.status == "failing":
-                self.connection.note("circuit_closed")
-        elif self.connection.session is not None:
+        if self.connection.session is not None and self._circuit.is_open:
             self.connection.note("circuit_opened", self.redact.start(self._circuit.reason))
+        elif self.connection.session is not None and self.state.status == "failing":
+            self.connection.note("served")
 
     def may_repeat(self, tool: str) -> bool:
         """Whether a call of the tool may be made twice, by its current annotations and the operator."""
