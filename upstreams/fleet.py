@@ -173,7 +173,6 @@ class Fleet:
     def _persons(
         self, name: str, headers: Headers, person: Person, on_change: Callable[[Upstream], None]
     ) -> Upstream:
-        """Open an upstream for one person."""
         settings = self.settings(name)
         spec = settings.spec
         assert isinstance(spec, HttpUpstream), "only HTTP upstreams have personal credentials"
@@ -264,7 +263,6 @@ class UpstreamSettings:
 
 
 def login_store(name: str, spec: HttpUpstream) -> "LoginStore":
-    """The store for an upstream's tokens."""
     from upstreams.oauth.tokens import LoginStore
 
     keep_in = spec.oauth.keep_in if spec.oauth else "file"

@@ -157,7 +157,6 @@ class Lifecycle:
 
     @property
     def retry_status(self) -> str:
-        """When the next attempt to connect is, if the upstream is down; else empty."""
         if self.state.status != "down":
             return ""
         now = self._clock()

@@ -90,7 +90,6 @@ class ServerRequestRouter:
         return {**declared, "roots": {}} if LIST_ROOTS in self._allowed else declared
 
     def begin(self, request_handler: ServerRequestHandler | None) -> "ActiveCall":
-        """Begin one call."""
         call = ActiveCall(request_handler)
         self._calls[call] = None
         return call
@@ -199,8 +198,6 @@ class ServerRequestRouter:
 
 
 class ActiveCall:
-    """One call in flight."""
-
     def __init__(self, request_handler: ServerRequestHandler | None) -> None:
         self.owner = None if request_handler is None else request_handler.owner
         self.request_handler = request_handler

@@ -259,7 +259,6 @@ class Session:
         self.take(tool for tool in tools if faults[tool.name] is None)
 
     def take(self, tools: Iterable[RecordedTool]) -> None:
-        """Adopt these tools."""
         self.tools = tuple(tools)
         self.revision.use(self.tools)
 

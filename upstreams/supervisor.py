@@ -97,7 +97,6 @@ class Supervisor:
             task_status.started(ending)
 
     async def _wait_to_reconnect(self, ending: "_Ending") -> None:
-        """Wait until the next connection should be opened."""
         if ending.cause is not None and self.connector.handshake.failed(ending.cause):
             return
         if ending.reason is None:
@@ -206,7 +205,6 @@ class Connection:
         self._news = anyio.Event()
 
     def now(self) -> float:
-        """The loop's time in seconds."""
         return self._loop.time()
 
     @property
@@ -245,7 +243,6 @@ class Connection:
         return await successor.take(deadline, wait_until)
 
     def release(self) -> None:
-        """A call that took a session has ended."""
         self.users -= 1
         self._last_used = self.now()
         if not self.users and self.is_stopped:
@@ -285,5 +282,4 @@ class Connection:
             self.on_change()
 
     async def changed(self) -> None:
-        """Wait for the next change."""
         await self._news.wait()

@@ -173,32 +173,27 @@ class Upstream(ListedUpstream):
 
     async def _deliver(self, call: Call, send: Callable[[Session, Call, float], Awaitable[T]]) -> T:
         deadline = self.connection.now() + call.seconds
-        was_seen = may_have_acted = False
-        wait_until = -inf
 
         def is_safe() -> bool:
             return bool(call.tool) and self.may_repeat(call.tool)
 
-        async def attempt() -> T:
-            nonlocal was_seen, may_have_acted, wait_until
+        async def attempt(failures: Sequence[errors.UpstreamError]) -> T:
+            outcomes = {each.outcome for each in failures}
+            was_lost = any(isinstance(each, errors.UpstreamLostError) for each in failures)
+            wait_until = self.connection.now() + RECONNECT_WAIT_SECONDS if was_lost else -inf
             connection, session = await self.connection.take(deadline, wait_until)
             try:
-                if may_have_acted and not is_safe():  # the annotations may have changed since the failure
+                if (
+                    "unknown" in outcomes and not is_safe()
+                ):  # the annotations may have changed since the failure
                     raise errors.UpstreamWithheldError("the tool no longer declares that it is safe to retry")
                 with self._circuit.guard():
-                    call.on_sent(was_seen)
-                    try:
-                        if self._observe is None:
-                            return await send(session, call, deadline)
-                        sending = partial(send, session, call, deadline)
-                        result: T = await self._observe(self, session, call.method, call.tool, sending)
-                        return result
-                    except errors.UpstreamError as error:
-                        was_seen = was_seen or error.outcome != "not_started"
-                        may_have_acted = may_have_acted or error.outcome == "unknown"
-                        if isinstance(error, errors.UpstreamLostError):
-                            wait_until = self.connection.now() + RECONNECT_WAIT_SECONDS
-                        raise
+                    call.on_sent(bool(outcomes - {"not_started"}))
+                    if self._observe is None:
+                        return await send(session, call, deadline)
+                    sending = partial(send, session, call, deadline)
+                    result: T = await self._observe(self, session, call.method, call.tool, sending)
+                    return result
             finally:
                 connection.release()
 
@@ -218,7 +213,6 @@ class Upstream(ListedUpstream):
             self._follow_circuit()
 
     def _follow_circuit(self) -> None:
-        """Update the state from the circuit breaker."""
         if self.connection.session is not None and self._circuit.is_open:
             self.connection.note("circuit_opened", self.redact.start(self._circuit.reason))
         elif self.connection.session is not None and self.state.status == "failing":
@@ -276,9 +270,13 @@ _LONGEST_WAIT_SECONDS: Final = 2.0
 
 
 async def with_retries(
-    attempt: Callable[[], Awaitable[T]], *, attempts: int, is_safe: Callable[[], bool], deadline: float
+    attempt: Callable[[Sequence[errors.UpstreamError]], Awaitable[T]],
+    *,
+    attempts: int,
+    is_safe: Callable[[], bool],
+    deadline: float,
 ) -> T:
-    """Return the first success of at most `attempts`.
+    """Return the first success of at most `attempts`; each gets the failures so far.
 
     A call that may have acted is retried only if `is_safe`. A call that certainly did nothing may always be retried.
 
@@ -290,7 +288,7 @@ async def with_retries(
     may_repeat = False
     while True:
         try:
-            return await attempt()
+            return await attempt(failures)
         except errors.UpstreamError as error:
             may_repeat = may_repeat if failures else is_safe()
             failures.append(error)

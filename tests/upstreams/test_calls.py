@@ -216,7 +216,7 @@ async def outcome(*failures: UpstreamError, is_safe: bool) -> object:
     """How many attempts an upstream has that fails in this order and then answers, and the class of its last error."""
     waiting, attempts = list(failures), 0
 
-    async def attempt() -> ToolResult:
+    async def attempt(failures: object) -> ToolResult:
         nonlocal attempts
         attempts += 1
         if waiting:

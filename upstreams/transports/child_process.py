@@ -171,7 +171,6 @@ class Child:
         await process.aclose()
 
     async def _has_ended(self, seconds: float) -> bool:
-        """Wait at most `seconds` for the process. Returns whether it ended."""
         with anyio.move_on_after(seconds):
             await self._process.wait()
         return self._process.returncode is not None

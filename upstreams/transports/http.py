@@ -131,7 +131,6 @@ class HttpTransport(AsyncResource):
         self._notice_limiter = anyio.CapacityLimiter(_NOTICES_AT_ONCE)
 
     async def end_session(self) -> None:
-        """End the server's session, if there is one."""
         if not self._session or self._version in _DIES_OF_DELETE:
             return
         # Shielded: the connection may be closing because of a cancellation.

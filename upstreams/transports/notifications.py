@@ -67,7 +67,6 @@ class AbandonedRequests:
         return is_first
 
     def owners(self) -> Set[str | None]:
-        """The owners of the abandoned requests."""
         now = anyio.current_time()
         while self._abandoned and next(iter(self._abandoned.values()))[1] <= now:
             del self._abandoned[next(iter(self._abandoned))]

@@ -162,7 +162,6 @@ class Wire(JSONRPCDispatcher):
         return False
 
     def awaits(self, request_id: types.RequestId | None) -> bool:
-        """Whether a request with this id is in flight."""
         return request_id is not None and dispatcher.coerce_request_id(request_id) in self._awaited
 
     def _handle_progress(self, params: Mapping[str, Json]) -> None:
