@@ -2,8 +2,8 @@
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -18,16 +18,13 @@ from manifests.portal_manifest import HttpUpstream, StdioUpstream
 from manifests.references import CallerHeader
 from upstreams.connector import WireOpener
 from upstreams.errors import UpstreamUnavailableError
-from upstreams.health import Diagnostics
 from upstreams.people import IDLE_SECONDS, PORTAL, Headers, LoginsOf, PeoplesUpstreams, Person
 from upstreams.redaction import Redaction, secrets_of
 from upstreams.secret_sources import HeaderRenewal
 from upstreams.tools import ListingStore, UpstreamListing
-from upstreams.transports.child_process import ChildCommand
 from upstreams.transports.http import open_http_wire
 from upstreams.transports.http_credentials import HttpCredentials
 from upstreams.transports.stdio import open_stdio_wire
-from upstreams.transports.wire import Wire
 from upstreams.upstream import RequestObserver, Upstream
 
 if TYPE_CHECKING:
@@ -153,9 +150,7 @@ class Fleet:
     def _opened(self, name: str, own: "UpstreamSettings") -> Upstream:
         """Open an upstream with the portal's credentials, and supervise it."""
         wire = self._wire_opener(name, own, self.redact, self._portal_login(name, own.spec))
-        store = (
-            ListingStore(self.listings, name, own.spec, self.folder, own.written) if self.listings else None
-        )
+        store = ListingStore(self.listings, name, self.folder, own.written) if self.listings else None
         upstream = Upstream(
             name,
             own.spec,
@@ -210,14 +205,7 @@ class Fleet:
     ) -> WireOpener:
         spec, configured = settings.spec, {*settings.credentials, *secrets_of(settings.spec)}
         if isinstance(spec, StdioUpstream):
-            mask = Redaction(configured).in_json
-
-            def start(diagnostics: Diagnostics) -> AbstractAsyncContextManager[Wire]:
-                # Looked up at every attempt: the command may have been installed since.
-                command = ChildCommand.of(spec, self.folder, os.environ)
-                return open_stdio_wire(command, diagnostics, mask, spec.message_bytes)
-
-            return start
+            return partial(open_stdio_wire, spec, self.folder, Redaction(configured).in_json)
         credentials = HttpCredentials(spec, configured, redact, settings.renew)
         if spec.oauth is not None:
             # Imported here, because only OAuth needs it.
@@ -232,7 +220,7 @@ class Fleet:
                 self.tasks.start_soon,
                 how_to_sign_in,
             )
-        return lambda diagnostics: open_http_wire(spec, diagnostics, credentials)
+        return partial(open_http_wire, spec, credentials)
 
 
 @dataclass(frozen=True)

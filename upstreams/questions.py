@@ -70,6 +70,7 @@ class ServerRequestRouter:
         self._allowed = {method for method, is_allowed in may_ask.items() if is_allowed}
         self._declared = {_CAPABILITIES[method] for method in self._allowed}
         self._calls: dict[ActiveCall, None] = {}
+        self._last_call_ended = anyio.Event()
         self._abandoned = abandoned
 
     def callbacks(self) -> dict[str, Any]:
@@ -98,6 +99,14 @@ class ServerRequestRouter:
         """End the call, and its requests with it."""
         del self._calls[call]
         call.end()
+        if not self._calls:
+            self._last_call_ended.set()
+
+    async def last_call(self) -> None:
+        """Wait until no call is in flight. Each has a deadline."""
+        while self._calls:
+            self._last_call_ended = anyio.Event()
+            await self._last_call_ended.wait()
 
     async def rounds(
         self, send: Callable[[dict[str, Json]], Awaitable[dict[str, Json]]], call: "ActiveCall"

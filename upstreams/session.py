@@ -101,15 +101,7 @@ class Session:
         """Calls with a readable answer."""
         self._loop = asyncio.get_running_loop()
         self.retirement = Retirement()
-        self._calls = 0
-        self._last_call_ended = anyio.Event()
         self._call_timed_out = anyio.Event()
-
-    async def last_call(self) -> None:
-        """Wait until no call is in flight. Each has a deadline."""
-        while self._calls:
-            self._last_call_ended = anyio.Event()
-            await self._last_call_ended.wait()
 
     async def watch(self, seconds: float) -> None:
         """Give the wire up if no answer comes for `seconds` after a call timed out. Runs until cancelled."""
@@ -118,11 +110,10 @@ class Session:
             self._call_timed_out = anyio.Event()
             answers = self.answers
             # A single-threaded server may be too busy for a ping, and still answer calls.
-            if not await self.is_alive(seconds) and self.answers == answers:
+            if not await self._is_alive(seconds) and self.answers == answers:
                 self.wire.give_up(f"did not answer for {seconds:g} s after a call timed out")
 
-    async def is_alive(self, seconds: float) -> bool:
-        """Whether the upstream answers a cheap request within `seconds`, even with an error."""
+    async def _is_alive(self, seconds: float) -> bool:
         try:
             with anyio.fail_after(seconds):
                 await self._request("server/discover" if self.revision.is_modern else "ping", {})
@@ -167,17 +158,13 @@ class Session:
         async def send(answers: dict[str, Json]) -> dict[str, Json]:
             return await self._send(call.method, {**call.params, **answers}, meta, active.owner, note)
 
-        self._calls += 1
         try:
             with scope:
-                try:
-                    # Only a tool's call reports progress, and may be answered with requests for input.
-                    if call.tool:
-                        raw = await self.questions.rounds(send, active)
-                    else:
-                        raw = await self._send(call.method, call.params, meta, None, None)
-                finally:
-                    self.questions.end(active)
+                # Only a tool's call reports progress, and may be answered with requests for input.
+                if call.tool:
+                    raw = await self.questions.rounds(send, active)
+                else:
+                    raw = await self._send(call.method, call.params, meta, None, None)
                 complete = _complete(raw)
                 self.answers += 1
                 return complete
@@ -188,9 +175,7 @@ class Session:
                 failure = errors.UpstreamIncompleteError(str(failure), data=failure.data)
             raise failure from error
         finally:
-            self._calls -= 1
-            if not self._calls:
-                self._last_call_ended.set()
+            self.questions.end(active)
         raise self._late(active, max(0.0, scope.deadline - began))
 
     def _late(self, active: ActiveCall, seconds: float) -> errors.UpstreamError:

@@ -87,7 +87,7 @@ class Supervisor:
                     ending.reason = await self._serve(session)
                 if is_reported := session.retirement.is_retired:
                     task_status.started(ending)
-                    await session.last_call()
+                    await session.questions.last_call()
         # The SDK or a transport may raise anything over untrusted input. It ends this connection only, and must not
         # cancel the other upstreams in the task group.
         except Exception as error:  # noqa: BLE001

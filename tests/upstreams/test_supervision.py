@@ -196,6 +196,5 @@ def test_what_a_reference_fills_in_is_in_no_hash(tmp_path: Path) -> None:
     path.write_text("upstreams: {one: {command: server, env: {DOOR: '${DOOR}'}}}")
     for door in ("1234", "4321"):
         manifest = load_manifest(path, {"DOOR": door})
-        spec, written = manifest.portal.upstreams["one"], manifest.written["one"]
-        files.add(ListingStore(tmp_path / "listings", "one", spec, tmp_path, written).file)
+        files.add(ListingStore(tmp_path / "listings", "one", tmp_path, manifest.written["one"]).file)
     assert len(files) == 1

@@ -82,7 +82,7 @@ _NEVER_SENT: Final = (
 
 @asynccontextmanager
 async def open_http_wire(
-    spec: HttpUpstream, diagnostics: Diagnostics, credentials: HttpCredentials
+    spec: HttpUpstream, credentials: HttpCredentials, diagnostics: Diagnostics
 ) -> AsyncIterator[Wire]:
     """Open a wire over the manifest's transport. Streamable HTTP sends nothing yet.
 
