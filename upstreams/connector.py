@@ -18,7 +18,7 @@ from upstreams.health import Diagnostics
 from upstreams.questions import ServerRequestRouter
 from upstreams.redaction import Redaction
 from upstreams.session import Session, client_info
-from upstreams.tools import ListedUpstream, ListingStore, UpstreamListing
+from upstreams.tools import ListedUpstream, ListingStore, RecordedTool, UpstreamListing
 from upstreams.transports.messages import failure_of
 from upstreams.transports.wire import Wire, is_closed, with_stderr
 
@@ -123,7 +123,7 @@ class Connector:
                 ignored_probe = await _negotiate(client, wire, handshake_first)
                 self.diagnostics.remarks.clear()  # many healthy servers print a greeting on stdout first
                 session = Session(wire, client, questions)
-                await self._list(session)
+                tools = await self._list(session)
             await wire.forget_stderr()
         except TimeoutError:
             reason = with_stderr(f"was not ready within {seconds:g} s", wire.last_stderr_line())
@@ -137,35 +137,35 @@ class Connector:
         if self.store is not None and (ignored_probe or self.handshake.probe_was_fatal):
             await self.store.keep_handshake_first()
         self.handshake.succeeded(is_modern=session.revision.is_modern)
+        await self._keep_listing(session, tools)
         return session
 
     async def relist(self, session: Session) -> bool:
         """List the tools again. Returns whether they changed."""
         try:
             with anyio.fail_after(self.spec.connect_seconds):
-                await self._list(session)
+                tools = await self._list(session)
         except (errors.UpstreamError, TimeoutError) as error:
             self.diagnostics.note(f"its changed tools could not be listed: {error}")
             return False
-        if self.listed_by is not None or session.tools == self.listed.tools:
+        if self.listed_by is not None or tools == self.listed.tools:
             return False
-        await self.keep_listing(session)
+        await self._keep_listing(session, tools)
         return True
 
-    async def keep_listing(self, session: Session) -> None:
-        """Take the session's listing over, and store it."""
+    async def _keep_listing(self, session: Session, tools: tuple[RecordedTool, ...]) -> None:
         info = session.client.server_info
         server = self.redact.start(f"{info.name} {info.version}".strip()) if info else ""
-        listing = UpstreamListing(session.tools, server, session.client.instructions)
+        listing = UpstreamListing(tools, server, session.client.instructions)
         self.listed.apply(listing)
         if self.store is not None:
             await self.store.save(listing)
 
-    async def _list(self, session: Session) -> None:
-        if self.listed_by is None:
-            await session.list_tools(self.diagnostics)
-        else:
-            session.take(self.listed_by.tools)
+    async def _list(self, session: Session) -> tuple[RecordedTool, ...]:
+        listed_by = self.listed_by
+        tools = await session.list_tools(self.diagnostics) if listed_by is None else listed_by.tools
+        session.revision.use(tools)
+        return tools
 
     async def _note_unreadable(self, message: IncomingMessage) -> None:
         if isinstance(message, Exception):

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from math import inf
 from typing import Final
 
@@ -96,7 +96,6 @@ class Session:
         self.client = client
         self.questions = questions
         self.revision = Revision(client.protocol_version or "")
-        self.tools: tuple[RecordedTool, ...] = ()
         self.answers = 0
         """Calls with a readable answer."""
         self._loop = asyncio.get_running_loop()
@@ -228,24 +227,20 @@ class Session:
         kind = errors.kind_of_refusal(error.code, message)
         return kind(message or f"error {error.code}", rpc_code=error.code, data=data)
 
-    async def list_tools(self, diagnostics: Diagnostics) -> None:
-        """Update `tools`; a server without tools/list has none. Raises UpstreamError."""
+    async def list_tools(self, diagnostics: Diagnostics) -> tuple[RecordedTool, ...]:
+        """The tools; a server without tools/list has none. Raises UpstreamError."""
         try:
             tools = await read_listing(self._page, diagnostics)
         except errors.UpstreamRefusedError as error:
             if error.rpc_code != types.METHOD_NOT_FOUND:
                 raise
             diagnostics.note("has no tools: it does not support tools/list")
-            tools = ()
+            return ()
         faults = {tool.name: self.revision.fault_of(tool) for tool in tools}
         for name, fault in faults.items():
             if fault is not None:
                 diagnostics.note(f"tool {name!r} was left out: invalid x-mcp-header ({fault})")
-        self.take(tool for tool in tools if faults[tool.name] is None)
-
-    def take(self, tools: Iterable[RecordedTool]) -> None:
-        self.tools = tuple(tools)
-        self.revision.use(self.tools)
+        return tuple(tool for tool in tools if faults[tool.name] is None)
 
     async def _page(self, cursor: Json) -> dict[str, Json]:
         try:
@@ -330,7 +325,4 @@ def _complete(raw: dict[str, Json]) -> dict[str, Json]:
 @cache
 def client_info() -> types.Implementation:
     """The portal's name and version for upstreams. Cached: looking up the version takes a millisecond."""
-    try:
-        return types.Implementation(name=_DISTRIBUTION, version=version(_DISTRIBUTION))
-    except PackageNotFoundError:  # run from a checkout that was never installed
-        return types.Implementation(name=_DISTRIBUTION, version="0")
+    return types.Implementation(name=_DISTRIBUTION, version=version(_DISTRIBUTION))

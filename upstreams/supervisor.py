@@ -78,7 +78,6 @@ class Supervisor:
         try:
             async with self.connector.open() as session:
                 ending.session = session
-                await self.connector.keep_listing(session)
                 one, ms = self.connector.listed, round((self.connection.now() - began) * 1000)
                 told = {"server": one.server, "tools": len(one.tools), "ms": ms}
                 log.info("upstream_connected", upstream=one.name, **told)
@@ -165,9 +164,8 @@ class Supervisor:
         while True:
             await session.wire.notifications.change(TOOLS)
             if await self.connector.relist(session):
-                log.info(
-                    "upstream_tools_changed", upstream=self.connector.listed.name, tools=len(session.tools)
-                )
+                one = self.connector.listed
+                log.info("upstream_tools_changed", upstream=one.name, tools=len(one.tools))
                 self.connection.on_change()
             await anyio.sleep(RELIST_PAUSE_SECONDS)
 

@@ -50,8 +50,6 @@ class RecordedTool:
 
 
 class Missing(Enum):
-    """The type of `MISSING`."""
-
     MISSING = "missing"
 
 

@@ -261,18 +261,14 @@ class StreamableHttp(HttpTransport):
     async def send(self, item: SessionMessage) -> None:
         stamped = item.metadata.headers if isinstance(item.metadata, ClientMessageMetadata) else None
         self._version = (stamped or {}).get(MCP_PROTOCOL_VERSION_HEADER, self._version)
-        match item.message:
-            case JSONRPCRequest(method="initialize"):
-                self._version = ""  # forget the version that the probe announced
-            case JSONRPCNotification(method="notifications/initialized"):
-                await super().send(item)
-                if self._session:
-                    self.tasks.start_soon(self._listen)
-                return
-            case JSONRPCNotification(method="notifications/cancelled"):
-                if self._version in MODERN_PROTOCOL_VERSIONS:
-                    return  # closing the request cancels it
+        method = getattr(item.message, "method", "")
+        if method == "initialize":
+            self._version = ""  # forget the version that the probe announced
+        if method == "notifications/cancelled" and self._version in MODERN_PROTOCOL_VERSIONS:
+            return  # closing the request cancels it
         await super().send(item)
+        if method == _INITIALIZED and self._session:
+            self.tasks.start_soon(self._listen)
 
     async def _ask(self, item: SessionMessage, request: JSONRPCRequest) -> None:
         response = await self._post(item)
