@@ -8,7 +8,8 @@ Source: MCP 2026-07-28, basic/patterns/mrtr; 2025-11-25, client/elicitation, cli
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
 
 import anyio
 from mcp.client.session import ClientRequestContext
@@ -20,6 +21,8 @@ from manifests.portal_manifest import UpstreamSection
 from upstreams.errors import UpstreamIncompleteError
 from upstreams.transports.messages import unsendable
 from upstreams.transports.notifications import AbandonedRequests
+
+T = TypeVar("T", bound=BaseModel)
 
 ELICIT: Final = "elicitation/create"
 SAMPLE: Final = "sampling/createMessage"
@@ -81,7 +84,9 @@ class ServerRequestRouter:
             LIST_ROOTS: ("list_roots_callback", ListRootsResult),
         }
         return {
-            name: self._callback(each, kind) for each, (name, kind) in live.items() if each in self._allowed
+            name: partial(self._answer_request, each, kind)
+            for each, (name, kind) in live.items()
+            if each in self._allowed
         }
 
     def capabilities(self, request_handler: ServerRequestHandler | None) -> dict[str, Json]:
@@ -163,7 +168,9 @@ class ServerRequestRouter:
             raise QuestionError("question_unanswered", "the client's answer cannot be sent as JSON")
         return answer
 
-    async def _answer_request(self, method: str, params: BaseModel | None) -> dict[str, Json] | ErrorData:
+    async def _answer_request(
+        self, method: str, kind: type[T], context: ClientRequestContext, params: BaseModel | None = None
+    ) -> T | ErrorData:
         """Answer a request that does not name its call: for the latest call, if all have one owner."""
         calls = [*self._calls]
         try:
@@ -177,7 +184,8 @@ class ServerRequestRouter:
                 call.questions.add(question)
             try:
                 with question.scope:
-                    return await self._answer(method, sent, request_handler)
+                    answer = await self._answer(method, sent, request_handler)
+                    return kind.model_validate(answer, by_name=False)
             finally:
                 for call in calls:
                     call.questions.discard(question)
@@ -188,22 +196,8 @@ class ServerRequestRouter:
                 if call.request_handler is not None:
                     call.request_handler.not_answered(error, is_its_own=is_its_own)
             return ErrorData(code=INVALID_REQUEST, message=str(error))
-
-    def _callback(
-        self, method: str, kind: type[BaseModel]
-    ) -> Callable[..., Awaitable[BaseModel | ErrorData]]:
-        async def answer(
-            context: ClientRequestContext, params: BaseModel | None = None
-        ) -> BaseModel | ErrorData:
-            answered = await self._answer_request(method, params)
-            if isinstance(answered, ErrorData):
-                return answered
-            try:
-                return kind.model_validate(answered, by_name=False)
-            except ValidationError:
-                return ErrorData(code=INVALID_REQUEST, message="the client's answer cannot be read")
-
-        return answer
+        except ValidationError:
+            return ErrorData(code=INVALID_REQUEST, message="the client's answer cannot be read")
 
 
 class ActiveCall:

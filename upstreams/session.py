@@ -61,14 +61,14 @@ class Call:
         return self.params["name"] if self.method == "tools/call" else ""
 
 
+@dataclass
 class Retirement:
     """Whether a session takes no new calls. Calls in flight may still be answered."""
 
-    def __init__(self) -> None:
-        self.is_retired = False
-        self.was_refused = False
-        """Whether the upstream refused its credentials or had lost the session."""
-        self._grace_until = -inf
+    is_retired: bool = False
+    was_refused: bool = False
+    """Whether the upstream refused its credentials or had lost the session."""
+    _grace_until: float = -inf
 
     def begin_grace(self, now: float) -> None:
         """For `REFUSAL_GRACE_SECONDS` a refusal does not retire the session, because it replaces a refused one."""

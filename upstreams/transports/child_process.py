@@ -214,10 +214,6 @@ class StderrTail:
         shown = (self._redact.excerpt(line, 200) for line in [*self._lines, self._partial])
         return tuple(line for line in shown if any(map(str.isalpha, line)))
 
-    def last_line(self) -> str:
-        """The stderr line that explains why the server ended."""
-        return crash_reason(self.lines())
-
 
 _MAX_REASON_CHARACTERS: Final = 300
 _FRAME: Final = " \t|+-─━═│┃║├╭╮╰╯┌┐└┘▶×✖•"

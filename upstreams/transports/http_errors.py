@@ -146,18 +146,10 @@ def lost_session(
     """The class of the error if the server refuses a request because it has lost the session.
 
     None if it is about something else, or the request had no session. `code` is the JSON-RPC error code. `answered` is
-    the request if the error has its id, so the server has parsed it.
+    the request if the error has its id, so the server has parsed it. docs/upstreams.md, "Lost sessions", has the table.
+    After an UpstreamUnavailableError the call is sent again; after an UpstreamSessionError the next has a new session.
 
-    | refusal of a request with a session id | the call |
-    |---|---|
-    | 404 whose JSON-RPC id, if any, is not the request's | is sent again on a new session, as the specification says |
-    | 400 of that kind that names the session; 404 with the request's id, -32001 and such words | is sent again |
-    | any other 404 or 410, unless its code is about the call (`_ABOUT_THE_CALL`) | fails; the next has a new session |
-    | any other error that names the session, also with HTTP 200; not 401 and 429 | fails; the next has a new session |
-
-    An error names the session by its id, or by the words below. With the request's id it may be a tool's own error. So
-    words do not count if the call itself is about sessions, nor words about a "checkout session". A wrong guess costs a
-    handshake and the state that the server kept in the session.
+    An error names the session by its id, or by the words above. With the request's id it may be a tool's own error.
 
     Source: MCP 2025-11-25, basic/transports#session-management.
     """

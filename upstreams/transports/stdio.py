@@ -21,7 +21,7 @@ from mcp_types import JSONRPCNotification, JSONRPCRequest
 from manifests.portal_manifest import StdioUpstream
 from upstreams.errors import UpstreamUnreadError
 from upstreams.health import Diagnostics
-from upstreams.transports.child_process import ChildCommand, open_child
+from upstreams.transports.child_process import ChildCommand, crash_reason, open_child
 from upstreams.transports.messages import InboundLimits, MessageReader
 from upstreams.transports.wire import Wire
 
@@ -50,7 +50,7 @@ async def open_stdio_wire(
             ChildOutput(child.stdout, MessageReader(limits, diagnostics, mask), limits),
             stdin,
             limits,
-            last_stderr_line=child.stderr.last_line,
+            last_stderr_line=lambda: crash_reason(child.stderr.lines()),
             forget_stderr=child.stderr.forget,
             exit_status=lambda: child.exit_status(stdin.fault or "closed its stdout"),
         )
