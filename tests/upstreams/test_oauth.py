@@ -8,12 +8,9 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from manifests.json_value import Json
-from manifests.portal_manifest import HttpUpstream
 from tests.portal.peers import Barrier, Peer, never, tool
 from tests.upstreams.oauth_peer import (
     NAME,
-    RESOURCE_METADATA,
     SCOPE,
     SERVER_METADATA,
     ProtectedServer,
@@ -25,7 +22,7 @@ from tests.upstreams.oauth_peer import (
     signed_in,
     signed_in_fleet,
 )
-from tests.upstreams.peers import DEADLINE_SECONDS, closed_port, fleet_of
+from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of
 from upstreams.errors import (
     UpstreamError,
     UpstreamNeedsLoginError,
@@ -104,20 +101,6 @@ async def test_two_portals_do_not_use_the_same_refresh_token_twice(server: Prote
                 tasks.start_soon(echo, other)
     assert "reuse" not in server.authorization.grants
     assert server.authorization.grants.count("refresh_token") == 3
-
-
-async def test_authorization_server_that_is_away_costs_no_login(server: ProtectedServer) -> None:
-    async with signed_in_fleet(server) as fleet:
-        await echo(fleet)
-        server.authorization.expire()
-        server.authorization.answers["/token"] = saying({}, 503)
-        with pytest.raises(UpstreamError) as caught:
-            await echo(fleet)
-        assert caught.value.outcome == "not_started"
-        assert not isinstance(caught.value, UpstreamNeedsLoginError)
-        del server.authorization.answers["/token"]
-        await fleet.until(lambda: fleet[NAME].state.status == "ready")
-        assert await echo(fleet, a=1) == {"a": 1}
 
 
 async def test_token_that_is_refused_although_it_is_new_is_renewed_only_once(server: ProtectedServer) -> None:
@@ -222,22 +205,6 @@ async def test_login_needs_only_the_head_of_what_answers_the_probe(server: Prote
     assert (await signed_in(server.spec())).access_token
 
 
-async def test_urls_are_sent_and_kept_as_they_are_written(server: ProtectedServer) -> None:
-    issuer = server.authorization.issuer.replace("127.0.0.1", "LocalHost")
-    url = server.url.replace("127.0.0.1", "LocalHost")
-    told: dict[str, Json] = {"resource": url, "authorization_servers": [issuer]}
-    server.answers[RESOURCE_METADATA] = saying(told)
-    paths = {"token": "token", "authorization": "authorize", "registration": "register"}
-    endpoints: dict[str, Json] = {f"{name}_endpoint": f"{issuer}/{path}" for name, path in paths.items()}
-    server.authorization.answers[SERVER_METADATA] = saying(
-        {"issuer": issuer, "code_challenge_methods_supported": ["S256"], **endpoints}
-    )
-    server.authorization.told_issuer = issuer
-    login = await signed_in(HttpUpstream.model_validate({"url": url.lower(), "oauth": {}}))
-    assert (login.resource, login.issuer, login.token_endpoint) == (url, issuer, f"{issuer}/token")
-    assert [form["resource"] for form in server.authorization.forms] == [url]
-
-
 @pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post"])
 async def test_client_credentials_need_nobody_and_are_renewed(server: ProtectedServer, method: str) -> None:
     secret = "s3cret:with/odd +characters"
@@ -253,16 +220,3 @@ async def test_client_credentials_need_nobody_and_are_renewed(server: ProtectedS
         assert await echo(fleet, a=2) == {"a": 2}
     assert server.authorization.grants == ["client_credentials"] * 2
     assert {(form["scope"], form["resource"]) for form in server.authorization.forms} == {(SCOPE, server.url)}
-
-
-async def test_endpoints_of_the_manifest_need_no_metadata(server: ProtectedServer) -> None:
-    port, issuer = closed_port(), server.authorization.issuer
-    server.authorization.add_client("mine", "own-secret", redirect_uris=[f"http://127.0.0.1:{port}/callback"])
-    server.answers[RESOURCE_METADATA] = server.authorization.answers[SERVER_METADATA] = saying({}, 503)
-    endpoints: dict[str, Json] = {"authorize_url": f"{issuer}/authorize", "token_url": f"{issuer}/token"}
-    spec = server.spec(client_id="mine", client_secret="own-secret", redirect_port=port, **endpoints)
-    login = await logged_in(spec)
-    assert (login.issuer, login.resource, login.scope) == (issuer, server.url, SCOPE)
-    server.authorization.expire()
-    async with fleet_of(**{NAME: spec}) as fleet:
-        assert await echo(fleet, a=1) == {"a": 1}
