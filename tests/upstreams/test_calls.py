@@ -152,17 +152,6 @@ async def test_upstream_is_told_of_a_cancelled_caller(raw: WatchedFleet) -> None
     assert len(text_of(await raw.call("cancelled"))) == before + 1
 
 
-async def test_crash_is_unknown_and_the_next_call_works(tmp_path: Path) -> None:
-    effect = tmp_path / "effect"
-    async with fleet_of(one=raw_server()) as fleet:
-        with pytest.raises(UpstreamLostError, match=r"(?s)status 7.*about to crash") as caught:
-            await fleet.call("crash", {"acts_on": str(effect)})
-        assert caught.value.outcome == "unknown"
-        await fleet.call("echo")
-        assert effect.read_text() == "done\n"
-        assert [status for _, status in fleet.history] == ["ready", "starting", "ready"]
-
-
 @pytest.mark.parametrize("method", ["sampling/createMessage", "roots/list", "made/up"])
 async def test_requests_of_the_upstream_are_refused_and_do_not_hang(raw: WatchedFleet, method: str) -> None:
     assert "error" in text_of(await raw.call("ask", {"method": method}))

@@ -1,7 +1,6 @@
 """Upstreams by URL: both eras and both transports, and what servers and gateways do to them."""
 
 from collections.abc import AsyncIterator
-from contextlib import nullcontext
 from typing import Any
 
 import anyio
@@ -178,32 +177,6 @@ async def test_message_refused_by_an_sse_server_fails_alone(
     assert results[-1].structured == {"result": "held"}
 
 
-FORGOTTEN = '{"jsonrpc": "2.0", "id": null, "error": {"code": -32000, "message": "Session not found"}}'
-
-
-@pytest.mark.parametrize(
-    ("status", "body", "kind"),
-    [
-        (200, FORGOTTEN, "application/json"),
-        (200, f"data: {FORGOTTEN}\n\n", "text/event-stream"),
-        (503, f"<html>{'<br>' * 200}<h1>Unknown session</h1></html>", "text/html"),
-        (410, "", "text/plain"),
-    ],
-)
-async def test_error_that_a_new_session_does_not_mend_costs_one(status: int, body: str, kind: str) -> None:
-    server = RawHttpServer()
-    refusal = Response(body, status, media_type=kind)
-    async with fleet_at(server.app) as fleet:
-        for answer, calls in (refusal, 4), (None, 1), (refusal, 1):
-            server.call_answer = answer
-            for _ in range(calls):
-                with pytest.raises(UpstreamSessionError) if answer else nullcontext():
-                    await fleet.call("echo")
-            if calls == 4:
-                assert (server.sessions_opened, fleet.one.state.status) == (2, "ready")
-        await fleet.until(lambda: server.sessions_opened == 3)
-
-
 async def test_grace_after_a_refusal_outlasts_a_failed_attempt_and_a_slow_listing() -> None:
     class Slow(RawHttpServer):
         clock, lists = Clock(), 0
@@ -250,18 +223,6 @@ async def test_endpoint_of_an_sse_server_that_cannot_be_used_is_named(named: str
     async with fleet_at(Starlette(routes=routes), "sse", transport="sse") as fleet:
         assert fleet.one.state.status == "down"
         assert told in fleet.one.state.detail
-
-
-async def test_wrong_credentials_are_told_without_showing_them() -> None:
-    server = RawHttpServer()
-    server.authorization = "Bearer right"
-    async with http_peer(server.app) as peer:
-        wrong = HttpUpstream(url=url_of(peer.port), headers={"Authorization": "Bearer wr0ng-token"})
-        right = HttpUpstream(url=url_of(peer.port), headers={"Authorization": "Bearer right"})
-        async with fleet_of(wrong=wrong, right=right) as fleet:
-            assert fleet["right"].state.status == "ready"
-            assert "401" in fleet["wrong"].state.detail
-            assert "wr0ng-token" not in fleet["wrong"].state.detail
 
 
 @BOTH

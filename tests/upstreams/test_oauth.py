@@ -25,7 +25,6 @@ from tests.upstreams.oauth_peer import (
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of
 from upstreams.errors import (
     UpstreamError,
-    UpstreamNeedsLoginError,
     UpstreamRefusedError,
     UpstreamTimeoutError,
 )
@@ -53,17 +52,6 @@ async def test_login_finds_the_authorization_server_for_a_call(server: Protected
     assert server.authorization.grants == ["authorization_code"]
     (form,) = server.authorization.forms
     assert form["resource"] == server.url and form["code_verifier"]
-
-
-async def test_nobody_signed_in_is_told_with_the_command_to_run(server: ProtectedServer) -> None:
-    async with fleet_of(**{NAME: server.spec()}) as fleet:
-        state = fleet[NAME].state
-        assert state.status == "needs_login"
-        assert "mcp-code-portal login tickets" in state.detail
-        with pytest.raises(UpstreamNeedsLoginError, match="mcp-code-portal login tickets") as caught:
-            await echo(fleet)
-        assert caught.value.outcome == "not_started"
-    assert server.authorization.grants == []
 
 
 async def test_token_refused_mid_run_is_renewed_and_the_call_sent_again(server: ProtectedServer) -> None:
@@ -176,21 +164,6 @@ async def test_403_about_the_token_renews_once(
             with pytest.raises(UpstreamError):
                 await echo(fleet)
     assert server.authorization.grants.count("refresh_token") == 2 * renewals
-
-
-@pytest.mark.parametrize("before", ["", 'error_description="try scope=everything", '])
-async def test_scope_that_the_token_lacks_is_named(server: ProtectedServer, before: str) -> None:
-    async def needs_more(request: Request) -> Response:
-        token = request.headers["authorization"].removeprefix("Bearer ")
-        challenge = f'Bearer error="insufficient_scope", {before}scope="more {token}"'
-        return Response(status_code=403, headers={"www-authenticate": challenge})
-
-    async with signed_in_fleet(server) as fleet:
-        server.answers["/mcp"] = needs_more
-        with pytest.raises(UpstreamError) as caught:
-            await echo(fleet)
-    assert "the scope 'more [hidden]'" in str(caught.value)
-    assert "oauth.scope" in caught.value.remedy and "oauth.scope" not in str(caught.value)
 
 
 async def test_login_needs_only_the_head_of_what_answers_the_probe(server: ProtectedServer) -> None:

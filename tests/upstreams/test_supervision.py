@@ -19,7 +19,7 @@ from tests.upstreams.peers import (
     text_of,
 )
 from tests.upstreams.raw_http_server import RawHttpServer
-from upstreams.errors import UpstreamAnswerError, UpstreamError, UpstreamUnavailableError
+from upstreams.errors import UpstreamAnswerError, UpstreamError
 from upstreams.tools import ListingStore
 
 pytestmark = pytest.mark.anyio
@@ -48,16 +48,6 @@ async def test_call_waits_for_an_upstream_that_is_starting(tmp_path: Path) -> No
     async with starting as fleet, anyio.create_task_group() as tasks:
         tasks.start_soon(fleet.call, "echo")
         await anyio.to_thread.run_sync(fifo.write_text, "go")
-
-
-async def test_down_upstream_answers_at_once_and_says_why_and_since_when() -> None:
-    async with fleet_of(one=StdioUpstream(command="uvx-of-nowhere")) as fleet:
-        with pytest.raises(
-            UpstreamUnavailableError, match="'uvx-of-nowhere' was not found on PATH"
-        ) as caught:
-            await fleet.call("echo")
-        assert f"{fleet.one.state.since:%Y-%m-%d}" in str(caught.value)
-        assert caught.value.outcome == "not_started"
 
 
 async def test_upstream_that_keeps_crashing_is_down_and_comes_back() -> None:
