@@ -26,8 +26,6 @@ PROBE_SECONDS: Final = 0.5
 HTTP_PROBE_SECONDS: Final = 10.0
 """A server that has not answered the probe by then is also sent the handshake. The first is for a shared stream."""
 
-_GONE: Final = (errors.UpstreamLostError, errors.UpstreamTimeoutError, errors.UpstreamUnreadError)
-
 WireOpener: TypeAlias = Callable[[Diagnostics], AbstractAsyncContextManager[Wire]]
 """Connects to one upstream over its transport. Raises UpstreamError."""
 
@@ -132,7 +130,7 @@ class Connector:
             raise HandshakeUnansweredError(reason) from None
         except MCPError as error:
             raise await _start_failure(error, wire) from error
-        except _GONE as error:
+        except (errors.UpstreamLostError, errors.UpstreamTimeoutError, errors.UpstreamUnreadError) as error:
             raise errors.UpstreamUnavailableError(await wire.explain_end()) from error
         if self.store is not None and (ignored_probe or self.handshake.probe_was_fatal):
             await self.store.keep_handshake_first()

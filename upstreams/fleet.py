@@ -149,7 +149,7 @@ class Fleet:
 
     def _opened(self, name: str, own: "UpstreamSettings") -> Upstream:
         """Open an upstream with the portal's credentials, and supervise it."""
-        wire = self._wire_opener(name, own, self.redact, self._portal_login(name, own.spec))
+        wire = self._wire_opener(name, own, self.redact)
         store = ListingStore(self.listings, name, self.folder, own.written) if self.listings else None
         upstream = Upstream(
             name,
@@ -171,18 +171,18 @@ class Fleet:
         settings = self.settings(name)
         spec = settings.spec
         assert isinstance(spec, HttpUpstream), "only HTTP upstreams have personal credentials"
-        login, how_to_sign_in = self._portal_login(name, spec), ""
+        login = None
         if spec.is_per_caller:
             if self.logins is None:  # never fall back to the portal's login
                 raise UpstreamUnavailableError(f"upstream {name!r}: there is no store for logins of people")
-            login, how_to_sign_in = self.logins(name, spec.url, person.owner), "sign in again"
+            login = self.logins(name, spec.url, person.owner)
         # A redaction of its own: the shared one keeps only a few tokens.
         redact = Redaction(self.secrets)
         own = spec.model_copy(update={"headers": {**spec.headers, **headers}, "start": "eager"})
         return Upstream(
             name,
             own,
-            self._wire_opener(name, replace(settings, spec=own), redact, login, how_to_sign_in),
+            self._wire_opener(name, replace(settings, spec=own), redact, login),
             redact,
             on_change,
             idle_stop_seconds=IDLE_SECONDS,
@@ -190,19 +190,10 @@ class Fleet:
             observe=self.observer,
         )
 
-    def _portal_login(self, name: str, spec: StdioUpstream | HttpUpstream) -> "Logins | None":
-        if self.portal_logins is None or not isinstance(spec, HttpUpstream):
-            return None
-        return self.portal_logins(name, spec.url, PORTAL)
-
     def _wire_opener(
-        self,
-        name: str,
-        settings: "UpstreamSettings",
-        redact: Redaction,
-        login: "Logins | None",
-        how_to_sign_in: str = "",
+        self, name: str, settings: "UpstreamSettings", redact: Redaction, login: "Logins | None" = None
     ) -> WireOpener:
+        """Opens wires with the person's login; by default with the portal's."""
         spec, configured = settings.spec, {*settings.credentials, *secrets_of(settings.spec)}
         if isinstance(spec, StdioUpstream):
             return partial(open_stdio_wire, spec, self.folder, Redaction(configured).in_json)
@@ -211,15 +202,10 @@ class Fleet:
             # Imported here, because only OAuth needs it.
             from upstreams.oauth.tokens import OAuthTokens
 
-            credentials = OAuthTokens(
-                name,
-                spec,
-                configured,
-                login or login_store(name, spec),
-                redact,
-                self.tasks.start_soon,
-                how_to_sign_in,
-            )
+            portals, start = self.portal_logins, self.tasks.start_soon
+            kept = login or (portals(name, spec.url, PORTAL) if portals else login_store(name, spec))
+            how_to_sign_in = "sign in again" if login else ""
+            credentials = OAuthTokens(name, spec, configured, kept, redact, start, how_to_sign_in)
         return partial(open_http_wire, spec, credentials)
 
 

@@ -41,7 +41,6 @@ class UpstreamState:
 
     @property
     def advice(self) -> str:
-        """The detail and the remedy."""
         return "; ".join(filter(None, (self.detail, self.remedy)))
 
     def __str__(self) -> str:

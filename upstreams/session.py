@@ -37,8 +37,6 @@ IDEMPOTENCY_KEY_META: Final = "dev.mcp-code-portal/idempotency-key"
 Source: MCP 2026-07-28, basic#_meta: a vendor's key has a reversed domain before the slash.
 """
 
-_DISTRIBUTION: Final = "mcp-code-portal"
-
 _TRACE_CONTEXT: Final = TraceContextTextMapPropagator()
 """Adds the current span to `_meta`, if there is one. Source: SEP-414."""
 
@@ -325,4 +323,4 @@ def _complete(raw: dict[str, Json]) -> dict[str, Json]:
 @cache
 def client_info() -> types.Implementation:
     """The portal's name and version for upstreams. Cached: looking up the version takes a millisecond."""
-    return types.Implementation(name=_DISTRIBUTION, version=version(_DISTRIBUTION))
+    return types.Implementation(name="mcp-code-portal", version=version("mcp-code-portal"))

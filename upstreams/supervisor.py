@@ -4,7 +4,6 @@ import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf
 from typing import Final
 
 import anyio
@@ -214,7 +213,7 @@ class Connection:
         """How long no call has used it."""
         return 0.0 if self.users else self.now() - self._last_used
 
-    async def take(self, deadline: float, wait_until: float = -inf) -> "tuple[Connection, Session]":
+    async def take(self, deadline: float, wait_until: float) -> "tuple[Connection, Session]":
         """The session for one call, and the connection to release it to, which may be a later one.
 
         Waits while the upstream is starting, and as `Lifecycle.wait_deadline` says.
@@ -232,12 +231,10 @@ class Connection:
                 with anyio.move_on_after(left_seconds):
                     await self._news.wait()
             else:
+                self.users += 1  # until the call releases it
                 return self, session
-        except BaseException:
-            self.release()
-            raise
-        # Released first, so that this connection can end while the call waits for its successor.
-        self.release()
+        finally:
+            self.release()  # so that this connection can end while the call waits for its successor
         return await successor.take(deadline, wait_until)
 
     def release(self) -> None:

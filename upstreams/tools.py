@@ -207,8 +207,6 @@ def read_tool(raw: Json, note: Callable[[str], None]) -> RecordedTool | None:
 
 @dataclass(frozen=True)
 class UpstreamListing:
-    """The listing of an upstream: its tools, name and instructions."""
-
     tools: tuple[RecordedTool, ...]
     server: str
     instructions: str | None

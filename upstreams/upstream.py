@@ -98,7 +98,6 @@ class Upstream(ListedUpstream):
         self.supervisor = Supervisor(
             self.connector, self.connection, self._circuit, on_offering_change, idle_stop_seconds
         )
-        self._listed_by = listed_by
         self._observe = observe
         self._named_tools: Sequence[RecordedTool] = ()
         self._named: dict[str, tuple[str, dict[str, Json]]] = {}
@@ -220,7 +219,7 @@ class Upstream(ListedUpstream):
 
     def may_repeat(self, tool: str) -> bool:
         """Whether a call of the tool may be made twice, by its current annotations and the operator."""
-        tools = (self._listed_by or self).tools
+        tools = (self.connector.listed_by or self).tools
         if tools is not self._named_tools:  # naming a thousand functions takes a millisecond
             functions = function_names([each.name for each in tools])
             self._named_tools = tools
