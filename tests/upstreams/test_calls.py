@@ -157,16 +157,6 @@ async def test_requests_of_the_upstream_are_refused_and_do_not_hang(raw: Watched
     assert "error" in text_of(await raw.call("ask", {"method": method}))
 
 
-async def test_progress_reaches_the_caller(raw: WatchedFleet) -> None:
-    seen = []
-
-    def note(progress: float, total: float | None, message: str | None) -> None:
-        seen.append((progress, total, message))
-
-    await raw.call("progress", progress=note)
-    assert seen == [(1.0, 2.0, None)]
-
-
 @pytest.mark.parametrize(("annotations", "times"), [({"readOnlyHint": True}, 3), ({}, 1)])
 async def test_call_is_repeated_while_its_tool_says_so(
     tmp_path: Path, annotations: dict[str, bool], times: int

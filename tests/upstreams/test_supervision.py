@@ -41,15 +41,6 @@ async def test_a_hanging_and_a_dead_upstream_do_not_delay_a_good_one(tmp_path: P
         assert [upstream.name for upstream in await fleet.fleet.settled(0, ["good", "dead"])] == []
 
 
-async def test_call_waits_for_an_upstream_that_is_starting(tmp_path: Path) -> None:
-    fifo = tmp_path / "go"
-    os.mkfifo(fifo)
-    starting = fleet_of(settled=False, one=raw_server(waits_for=str(fifo)))
-    async with starting as fleet, anyio.create_task_group() as tasks:
-        tasks.start_soon(fleet.call, "echo")
-        await anyio.to_thread.run_sync(fifo.write_text, "go")
-
-
 async def test_upstream_that_keeps_crashing_is_down_and_comes_back() -> None:
     async with fleet_of(one=raw_server()) as fleet:
         for _ in range(2):
