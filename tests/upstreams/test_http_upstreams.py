@@ -85,14 +85,6 @@ async def test_upstream_rides_over_a_restart_of_its_server(transport: str) -> No
                 assert (await fleet.call("add", ONES)).structured == {"result": 2}
 
 
-@BOTH
-async def test_silent_tool_meets_the_deadline_and_others_go_on(transport: str) -> None:
-    async with fleet_at(*app_of(real_server(), transport), transport=transport) as fleet:
-        with pytest.raises(UpstreamTimeoutError):
-            await fleet.call("wait", seconds=0.1)
-        assert (await fleet.call("add", ONES)).structured == {"result": 2}
-
-
 class Mute(RawHttpServer):
     """Takes no notice that a call was cancelled."""
 
@@ -292,19 +284,6 @@ async def test_probe_that_a_server_answers_late_counts(monkeypatch: pytest.Monke
     async with fleet_at(slow) as fleet:
         await fleet.call("add", ONES)
     assert b"tools/call" in methods
-
-
-async def test_probe_that_a_server_ignores_delays_the_handshake_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connector, "HTTP_PROBE_SECONDS", 0.0)
-
-    class Ignoring(RawHttpServer):
-        async def _handle(self, request: Request) -> Response:
-            if (await request.json() if request.method == "POST" else {}).get("method") == "server/discover":
-                await anyio.sleep_forever()
-            return await super()._handle(request)
-
-    async with fleet_at(Ignoring().app) as fleet:
-        await fleet.call("echo")
 
 
 @pytest.mark.parametrize(

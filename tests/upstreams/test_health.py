@@ -1,34 +1,53 @@
-"""The life of a connection as tables: states, pauses, how long calls wait, and what is sent first."""
+"""The life of a connection as tables: states, pauses, how long calls wait, and what is sent first; and its circuit,
+which opens on an upstream that keeps failing, and closes when it answers again.
+"""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from math import inf
 from typing import Any
 
+import anyio
 import pytest
 
-from tests.upstreams.test_circuit import Clock
 from upstreams import health
 from upstreams.connector import Handshake, HandshakeFirstError, HandshakeUnansweredError
 from upstreams.errors import (
+    UpstreamCircuitOpenError,
     UpstreamDownError,
     UpstreamError,
+    UpstreamFaultError,
+    UpstreamLostError,
     UpstreamNeedsLoginError,
     UpstreamRefusedError,
     UpstreamSessionError,
+    UpstreamTimeoutError,
     UpstreamUnauthorizedError,
     UpstreamUnavailableError,
 )
 from upstreams.health import (
+    FAILURES_IN_A_ROW,
+    FIRST_OPEN_SECONDS,
+    LONGEST_OPEN_SECONDS,
     LONGEST_PAUSE_SECONDS,
     RECONNECT_WAIT_SECONDS,
     RETRY_ON_CALL_SECONDS,
     STATE_AFTER,
+    CircuitBreaker,
     Event,
     Lifecycle,
 )
 from upstreams.session import REFUSAL_GRACE_SECONDS, Retirement
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
 
 
 @pytest.fixture
@@ -213,3 +232,76 @@ def test_refused_session_is_replaced_once_in_a_while(
     now = REFUSAL_GRACE_SECONDS - 0.1 * in_grace
     assert retirement.note(failure, now, has_answered=has_answered) is retires
     assert (retirement.is_retired, retirement.was_refused) == (retires, was_refused)
+
+
+def call(circuit: CircuitBreaker, error: Exception | None = None) -> type[Exception] | None:
+    """One call that fails like this; the class of what its caller sees."""
+    try:
+        with circuit.guard():
+            if error is not None:
+                raise error
+    except (UpstreamError, anyio.EndOfStream) as told:
+        return type(told)
+    return None
+
+
+def lose(
+    circuit: CircuitBreaker, count: int, errors: Sequence[UpstreamError] = (UpstreamLostError("exited"),)
+) -> None:
+    """This many concurrent calls fail, each with the next of these errors."""
+    with pytest.raises(UpstreamError), circuit.guard():
+        if count > 1:
+            lose(circuit, count - 1, errors)
+        raise errors[count % len(errors)]
+
+
+@pytest.fixture
+def opened(clock: Clock) -> CircuitBreaker:
+    """A circuit that has just opened."""
+    circuit = CircuitBreaker(clock)
+    for _ in range(FAILURES_IN_A_ROW):
+        call(circuit, UpstreamTimeoutError("late"))
+    return circuit
+
+
+def test_it_opens_after_so_many_failures_in_a_row_and_says_why(opened: CircuitBreaker) -> None:
+    assert opened.is_open
+    with pytest.raises(UpstreamCircuitOpenError, match=r"late.*next try in 5 s") as caught, opened.guard():
+        pass
+    assert (caught.value.code, caught.value.outcome) == ("circuit_open", "not_started")
+
+
+@pytest.mark.parametrize("errors", [
+    [UpstreamLostError("exited")], [UpstreamFaultError("HTTP 503")],
+    [UpstreamFaultError("HTTP 500"), UpstreamLostError("closed the connection")],
+], ids=["lost", "answered by a gateway", "both"])  # fmt: skip
+def test_one_crash_is_one_failure_for_all_calls(clock: Clock, errors: list[UpstreamError]) -> None:
+    circuit = CircuitBreaker(clock)
+    for _ in range(FAILURES_IN_A_ROW - 1):
+        lose(circuit, FAILURES_IN_A_ROW * 2, errors)
+    assert not circuit.is_open
+    lose(circuit, FAILURES_IN_A_ROW * 2, errors)
+    assert circuit.is_open
+
+
+def test_one_call_alone_finds_out_whether_it_works_again(clock: Clock, opened: CircuitBreaker) -> None:
+    clock.seconds = FIRST_OPEN_SECONDS
+    with opened.guard():
+        assert call(opened) is UpstreamCircuitOpenError
+    assert call(opened) is None
+    assert not opened.is_open
+
+
+def test_failing_probe_opens_it_for_twice_as_long_up_to_a_minute(
+    clock: Clock, opened: CircuitBreaker
+) -> None:
+    seconds = FIRST_OPEN_SECONDS
+    for _ in range(6):
+        clock.seconds += seconds
+        assert call(opened, UpstreamFaultError("503")) is UpstreamFaultError
+        seconds = min(seconds * 2, LONGEST_OPEN_SECONDS)
+        clock.seconds += seconds - 0.5
+        assert call(opened) is UpstreamCircuitOpenError
+        clock.seconds -= seconds - 0.5
+    clock.seconds += seconds
+    assert call(opened) is None
