@@ -3,36 +3,30 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 import anyio
 import mcp_types as types
-from mcp.client import ClientSession
+from mcp.client import ClientSession, IncomingMessage
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from manifests.portal_manifest import UpstreamSection
 from upstreams import errors
 from upstreams.health import Diagnostics
-from upstreams.notifications import Notifications
 from upstreams.questions import ServerRequestRouter
 from upstreams.redaction import Redaction
-from upstreams.session import Revision, Session
-from upstreams.tools import ListedUpstream, ListingStore, UpstreamListing
+from upstreams.session import Session, client_info
+from upstreams.tools import ListedUpstream, ListingStore, RecordedTool, UpstreamListing
 from upstreams.transports.messages import failure_of
-from upstreams.transports.wire import Wire, WireHandlers, is_closed, with_stderr
+from upstreams.transports.wire import Wire, is_closed, with_stderr
 
 PROBE_SECONDS: Final = 0.5
 HTTP_PROBE_SECONDS: Final = 10.0
 """A server that has not answered the probe by then is also sent the handshake. The first is for a shared stream."""
 
-_DISTRIBUTION: Final = "mcp-code-portal"
-
-_GONE: Final = (errors.UpstreamLostError, errors.UpstreamTimeoutError, errors.UpstreamUnreadError)
-
-WireOpener: TypeAlias = Callable[[Diagnostics, WireHandlers], AbstractAsyncContextManager[Wire]]
+WireOpener: TypeAlias = Callable[[Diagnostics], AbstractAsyncContextManager[Wire]]
 """Connects to one upstream over its transport. Raises UpstreamError."""
 
 
@@ -63,48 +57,41 @@ class Handshake:
         return self.probe_was_fatal and not isinstance(cause, HandshakeUnansweredError)
 
 
+@dataclass(eq=False)
 class Connector:
-    """Opens connections to one upstream, at most as many at once as `limit` allows, and lists its tools.
+    """Opens connections to one upstream, each within `connecting`, and lists its tools.
 
     `listed` gets the listing, and starts with the one in the `store`. The tools of `listed_by`, which is another
     connection to the same server, are used instead of an own listing.
     """
 
-    def __init__(
-        self,
-        listed: ListedUpstream,
-        spec: UpstreamSection,
-        open_wire: WireOpener,
-        redact: Redaction,
-        limit: anyio.Semaphore,
-        store: ListingStore | None,
-        listed_by: ListedUpstream | None,
-    ) -> None:
-        self.listed = listed
-        self.spec = spec
-        self.redact = redact
-        self.opened = 0
-        """Connections since the portal started."""
-        self.handshake = Handshake()
-        self.diagnostics = Diagnostics(redact)
+    listed: ListedUpstream
+    spec: UpstreamSection
+    open_wire: WireOpener
+    redact: Redaction
+    connecting: AbstractAsyncContextManager[object]
+    store: ListingStore | None
+    listed_by: ListedUpstream | None
+    opened: int = 0
+    """Connections since the portal started."""
+    handshake: Handshake = field(default_factory=Handshake)
+
+    def __post_init__(self) -> None:
+        self.diagnostics = Diagnostics(self.redact)
         """Remarks about the latest connection."""
-        self._open_wire = open_wire
-        self._limit = limit
-        self._store = store
-        self._listed_by = listed_by
 
     async def recall(self) -> bool:
         """Begin with what an earlier portal learned. Returns whether the listing of a lazy upstream is known."""
-        if self._store is None:
+        if self.store is None:
             return False
-        self.handshake.comes_first = await self._store.needs_handshake_first()
-        known = await self._store.load() if self.spec.start == "lazy" else None
+        self.handshake.comes_first = await self.store.needs_handshake_first()
+        known = await self.store.load() if self.spec.start == "lazy" else None
         if known is not None:
             self.listed.apply(known)
         return known is not None
 
     @asynccontextmanager
-    async def open(self, *, after_refusal: bool) -> AsyncIterator[Session]:
+    async def open(self) -> AsyncIterator[Session]:
         """Connect and list the tools within `connect_seconds`.
 
         Raises UpstreamError: it cannot be reached, or does not speak MCP.
@@ -112,82 +99,76 @@ class Connector:
         former = () if self.handshake.probe_was_fatal else self.diagnostics.stderr()
         self.diagnostics = Diagnostics(self.redact, former)
         async with AsyncExitStack() as stack:
-            async with self._limit:
-                session, ignored_probe = await stack.enter_async_context(self._negotiated(after_refusal))
+            async with self.connecting:
+                wire = await stack.enter_async_context(self.open_wire(self.diagnostics))
+                questions = ServerRequestRouter(self.spec, wire.abandoned)
+                opening = ClientSession(
+                    dispatcher=wire,
+                    read_timeout_seconds=self.spec.connect_seconds + 1,
+                    message_handler=self._note_unreadable,
+                    client_info=client_info(),
+                    **questions.callbacks(),
+                )
+                client = await stack.enter_async_context(opening)
+                session = await self._negotiated(wire, client, questions)
             self.opened += 1
-            if self._store is not None and (ignored_probe or self.handshake.probe_was_fatal):
-                await self._store.keep_handshake_first()
-            self.handshake.succeeded(is_modern=session.revision.is_modern)
             yield session
+
+    async def _negotiated(self, wire: Wire, client: ClientSession, questions: ServerRequestRouter) -> Session:
+        seconds, handshake_first = self.spec.connect_seconds, self.handshake.comes_first
+        try:
+            with anyio.fail_after(seconds):
+                ignored_probe = await _negotiate(client, wire, handshake_first)
+                self.diagnostics.remarks.clear()  # many healthy servers print a greeting on stdout first
+                session = Session(wire, client, questions)
+                tools = await self._list(session)
+            await wire.forget_stderr()
+        except TimeoutError:
+            reason = with_stderr(f"was not ready within {seconds:g} s", wire.last_stderr_line())
+            if client.protocol_version or handshake_first or wire.closes_requests:
+                raise errors.UpstreamUnavailableError(reason) from None
+            raise HandshakeUnansweredError(reason) from None
+        except MCPError as error:
+            raise await _start_failure(error, wire) from error
+        except (errors.UpstreamLostError, errors.UpstreamTimeoutError, errors.UpstreamUnreadError) as error:
+            raise errors.UpstreamUnavailableError(await wire.explain_end()) from error
+        if self.store is not None and (ignored_probe or self.handshake.probe_was_fatal):
+            await self.store.keep_handshake_first()
+        self.handshake.succeeded(is_modern=session.revision.is_modern)
+        await self._keep_listing(session, tools)
+        return session
 
     async def relist(self, session: Session) -> bool:
         """List the tools again. Returns whether they changed."""
-        if self._listed_by is not None:
-            session.take(self._listed_by.tools)
-            return False
         try:
             with anyio.fail_after(self.spec.connect_seconds):
-                await session.list_tools(self.diagnostics)
+                tools = await self._list(session)
         except (errors.UpstreamError, TimeoutError) as error:
             self.diagnostics.note(f"its changed tools could not be listed: {error}")
             return False
-        if session.tools == self.listed.tools:
+        if self.listed_by is not None or tools == self.listed.tools:
             return False
-        await self.keep_listing(session)
+        await self._keep_listing(session, tools)
         return True
 
-    async def keep_listing(self, session: Session) -> None:
-        """Take the session's listing over, and store it."""
-        server = self.redact.start(session.server)
-        listing = UpstreamListing(session.tools, server, session.client.instructions)
+    async def _keep_listing(self, session: Session, tools: tuple[RecordedTool, ...]) -> None:
+        info = session.client.server_info
+        server = self.redact.start(f"{info.name} {info.version}".strip()) if info else ""
+        listing = UpstreamListing(tools, server, session.client.instructions)
         self.listed.apply(listing)
-        if self._store is not None:
-            await self._store.save(listing)
+        if self.store is not None:
+            await self.store.save(listing)
 
-    @asynccontextmanager
-    async def _negotiated(self, after_refusal: bool) -> AsyncIterator[tuple[Session, bool]]:
-        """The session, and whether its server used the older handshake after it had not answered the probe in time."""
-        diagnostics, seconds, handshake_first = (
-            self.diagnostics,
-            self.spec.connect_seconds,
-            self.handshake.comes_first,
-        )
-        notifications, questions = Notifications(diagnostics), ServerRequestRouter(self.spec)
-        abandoned = questions.abandoned
-        handlers = WireHandlers(notifications.handle, abandoned.answered, lambda: bool(abandoned.owners()))
-        async with (
-            self._open_wire(diagnostics, handlers) as wire,
-            ClientSession(
-                dispatcher=wire,
-                read_timeout_seconds=seconds + 1,
-                message_handler=notifications,
-                client_info=client_info(),
-                **questions.callbacks(),
-            ) as client,
-        ):
-            try:
-                with anyio.fail_after(seconds):
-                    ignored_probe = await _negotiate(client, wire, handshake_first)
-                    diagnostics.forget()
-                    revision = Revision(client.protocol_version or "", client_info())
-                    session = Session(
-                        wire, client, notifications, questions, revision, after_refusal=after_refusal
-                    )
-                    if self._listed_by is None:
-                        await session.list_tools(diagnostics)
-                    else:
-                        session.take(self._listed_by.tools)
-                await wire.forget_stderr()
-            except TimeoutError:
-                reason = with_stderr(f"was not ready within {seconds:g} s", wire.last_stderr_line())
-                if client.protocol_version or handshake_first or wire.closes_requests:
-                    raise errors.UpstreamUnavailableError(reason) from None
-                raise HandshakeUnansweredError(reason) from None
-            except MCPError as error:
-                raise await _start_failure(error, wire) from error
-            except _GONE as error:
-                raise errors.UpstreamUnavailableError(await wire.explain_end()) from error
-            yield session, ignored_probe
+    async def _list(self, session: Session) -> tuple[RecordedTool, ...]:
+        listed_by = self.listed_by
+        tools = await session.list_tools(self.diagnostics) if listed_by is None else listed_by.tools
+        session.revision.use(tools)
+        return tools
+
+    async def _note_unreadable(self, message: IncomingMessage) -> None:
+        if isinstance(message, Exception):
+            problem = (str(message).splitlines() or [""])[0]
+            self.diagnostics.note(f"sent something unreadable: {type(message).__name__}: {problem}")
 
 
 async def _negotiate(client: ClientSession, wire: Wire, handshake_first: bool) -> bool:
@@ -269,12 +250,3 @@ async def _start_failure(error: MCPError, wire: Wire) -> errors.UpstreamError:
     if failure or is_closed(error.error):
         return errors.UpstreamUnavailableError(await wire.explain_end())
     return errors.UpstreamRefusedError(f"refused to start: {error}", rpc_code=error.code)
-
-
-@cache
-def client_info() -> types.Implementation:
-    """The portal's name and version for upstreams. Cached: looking up the version takes a millisecond."""
-    try:
-        return types.Implementation(name=_DISTRIBUTION, version=version(_DISTRIBUTION))
-    except PackageNotFoundError:  # run from a checkout that was never installed
-        return types.Implementation(name=_DISTRIBUTION, version="0")

@@ -2,8 +2,8 @@
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -18,21 +18,20 @@ from manifests.portal_manifest import HttpUpstream, StdioUpstream
 from manifests.references import CallerHeader
 from upstreams.connector import WireOpener
 from upstreams.errors import UpstreamUnavailableError
-from upstreams.health import Diagnostics
 from upstreams.people import IDLE_SECONDS, PORTAL, Headers, LoginsOf, PeoplesUpstreams, Person
 from upstreams.redaction import Redaction, secrets_of
 from upstreams.secret_sources import HeaderRenewal
-from upstreams.tools import ListingStore
-from upstreams.transports.child_process import ChildCommand
+from upstreams.tools import ListingStore, UpstreamListing
 from upstreams.transports.http import open_http_wire
 from upstreams.transports.http_credentials import HttpCredentials
 from upstreams.transports.stdio import open_stdio_wire
-from upstreams.transports.wire import Wire, WireHandlers
-from upstreams.upstream import MAX_CONNECTING, RequestObserver, Upstream
+from upstreams.upstream import RequestObserver, Upstream
 
 if TYPE_CHECKING:
     from upstreams.oauth.tokens import Logins, LoginStore
 
+MAX_CONNECTING: Final = max(16, 8 * (os.cpu_count() or 1))
+"""Upstreams that connect at once, without those of people: a server needs about a second of CPU to start."""
 
 MAX_REMOVED: Final = 1_000
 """At most this many removed upstreams are remembered, because running scripts may still name them."""
@@ -113,10 +112,12 @@ class Fleet:
         }
         self._settings = dict(settings)
         for name in changes.changed:
-            self._upstreams[name].replace(former[name], "it was changed in the manifest")
+            old, new = former[name], self._upstreams[name]
+            new.apply(UpstreamListing(old.tools, old.server, old.instructions))  # until there is a new one
+            old.connection.stop("it was changed in the manifest", new.connection)
             self.people.remove(name, "it was changed in the manifest")
         for name in changes.removed:
-            former[name].remove("it was removed from the manifest")
+            former[name].connection.stop("it was removed from the manifest")
             self.people.remove(name, "it was removed from the manifest")
             self._removed[name] = former[name]
         for name in [*self._removed][:-MAX_REMOVED]:
@@ -136,7 +137,7 @@ class Fleet:
     def want_all(self) -> None:
         """Connect all upstreams, also those that wait for their first call."""
         for upstream in self:
-            upstream.want()
+            upstream.connection.want()
 
     async def settled(self, seconds: float, names: Collection[str] | None = None) -> list[Upstream]:
         """Wait at most `seconds` until no upstream (of `names`) is starting. Returns those that still are."""
@@ -148,10 +149,8 @@ class Fleet:
 
     def _opened(self, name: str, own: "UpstreamSettings") -> Upstream:
         """Open an upstream with the portal's credentials, and supervise it."""
-        wire = self._wire_opener(name, own, self.redact, self._portal_login(name, own.spec))
-        store = (
-            ListingStore(self.listings, name, own.spec, self.folder, own.written) if self.listings else None
-        )
+        wire = self._wire_opener(name, own, self.redact)
+        store = ListingStore(self.listings, name, self.folder, own.written) if self.listings else None
         upstream = Upstream(
             name,
             own.spec,
@@ -163,28 +162,27 @@ class Fleet:
             self.on_offering_change,
             observe=self.observer,
         )
-        self.tasks.start_soon(upstream.run, name=f"upstream {name}")
+        self.tasks.start_soon(upstream.supervisor.run, name=f"upstream {name}")
         return upstream
 
     def _persons(
         self, name: str, headers: Headers, person: Person, on_change: Callable[[Upstream], None]
     ) -> Upstream:
-        """Open an upstream for one person."""
         settings = self.settings(name)
         spec = settings.spec
         assert isinstance(spec, HttpUpstream), "only HTTP upstreams have personal credentials"
-        login, how_to_sign_in = self._portal_login(name, spec), ""
+        login = None
         if spec.is_per_caller:
             if self.logins is None:  # never fall back to the portal's login
                 raise UpstreamUnavailableError(f"upstream {name!r}: there is no store for logins of people")
-            login, how_to_sign_in = self.logins(name, spec.url, person.owner), "sign in again"
+            login = self.logins(name, spec.url, person.owner)
         # A redaction of its own: the shared one keeps only a few tokens.
         redact = Redaction(self.secrets)
         own = spec.model_copy(update={"headers": {**spec.headers, **headers}, "start": "eager"})
         return Upstream(
             name,
             own,
-            self._wire_opener(name, replace(settings, spec=own), redact, login, how_to_sign_in),
+            self._wire_opener(name, replace(settings, spec=own), redact, login),
             redact,
             on_change,
             idle_stop_seconds=IDLE_SECONDS,
@@ -192,44 +190,23 @@ class Fleet:
             observe=self.observer,
         )
 
-    def _portal_login(self, name: str, spec: StdioUpstream | HttpUpstream) -> "Logins | None":
-        if self.portal_logins is None or not isinstance(spec, HttpUpstream):
-            return None
-        return self.portal_logins(name, spec.url, PORTAL)
-
     def _wire_opener(
-        self,
-        name: str,
-        settings: "UpstreamSettings",
-        redact: Redaction,
-        login: "Logins | None",
-        how_to_sign_in: str = "",
+        self, name: str, settings: "UpstreamSettings", redact: Redaction, login: "Logins | None" = None
     ) -> WireOpener:
+        """Opens wires with the person's login; by default with the portal's."""
         spec, configured = settings.spec, {*settings.credentials, *secrets_of(settings.spec)}
         if isinstance(spec, StdioUpstream):
-            mask = Redaction(configured).in_json
-
-            def start(diagnostics: Diagnostics, handlers: WireHandlers) -> AbstractAsyncContextManager[Wire]:
-                # Looked up at every attempt: the command may have been installed since.
-                command = ChildCommand.of(spec, self.folder, os.environ)
-                return open_stdio_wire(command, diagnostics, handlers, mask, spec.message_bytes)
-
-            return start
+            return partial(open_stdio_wire, spec, self.folder, Redaction(configured).in_json)
         credentials = HttpCredentials(spec, configured, redact, settings.renew)
         if spec.oauth is not None:
             # Imported here, because only OAuth needs it.
             from upstreams.oauth.tokens import OAuthTokens
 
-            credentials = OAuthTokens(
-                name,
-                spec,
-                configured,
-                login or login_store(name, spec),
-                redact,
-                self.tasks.start_soon,
-                how_to_sign_in,
-            )
-        return lambda diagnostics, handlers: open_http_wire(spec, diagnostics, handlers, credentials)
+            portals, start = self.portal_logins, self.tasks.start_soon
+            kept = login or (portals(name, spec.url, PORTAL) if portals else login_store(name, spec))
+            how_to_sign_in = "sign in again" if login else ""
+            credentials = OAuthTokens(name, spec, configured, kept, redact, start, how_to_sign_in)
+        return partial(open_http_wire, spec, credentials)
 
 
 @dataclass(frozen=True)
@@ -260,7 +237,6 @@ class UpstreamSettings:
 
 
 def login_store(name: str, spec: HttpUpstream) -> "LoginStore":
-    """The store for an upstream's tokens."""
     from upstreams.oauth.tokens import LoginStore
 
     keep_in = spec.oauth.keep_in if spec.oauth else "file"

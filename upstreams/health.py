@@ -1,10 +1,13 @@
-"""The health of an upstream: its state, remarks about its connection, and a circuit breaker (docs/decisions/0008)."""
+"""The health of an upstream: its life as a table of states and events, remarks, and a circuit breaker.
 
-from collections.abc import Callable, Iterator
+Nothing here waits or sends. See docs/decisions/0008.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
-from math import inf
+from datetime import UTC, datetime
+from math import ceil, inf
 from typing import Final, Literal
 
 from upstreams import errors
@@ -34,16 +37,145 @@ class UpstreamState:
 
     @property
     def adjective(self) -> str:
-        """The status as an adjective."""
         return "waiting for a login" if self.status == "needs_login" else self.status
 
     @property
     def advice(self) -> str:
-        """The detail and the remedy."""
         return "; ".join(filter(None, (self.detail, self.remedy)))
 
     def __str__(self) -> str:
         return f"{self.adjective}: {self.advice}" if self.advice else self.adjective
+
+
+FIRST_PAUSE_SECONDS: Final = 0.5
+LONGEST_PAUSE_SECONDS: Final = 30.0
+"""Backoff between two attempts to connect; doubles, with jitter."""
+
+RETRY_ON_CALL_SECONDS: Final = 5.0
+"""If the last attempt failed longer ago than this, a call starts the next one at once."""
+
+RECONNECT_WAIT_SECONDS: Final = 10.0
+"""How long calls wait for an attempt that follows a failed one, from the start of that attempt."""
+
+Event = Literal["reopened", "rested", "served", "circuit_opened", "failed", "login_needed", "removed"]
+
+STATE_AFTER: Final[Mapping[Event, Status]] = {
+    "reopened": "starting",  # the next attempt begins without a pause
+    "rested": "idle",  # no call needs a connection
+    "served": "ready",  # a connection is open, and its circuit closed
+    "circuit_opened": "failing",
+    "failed": "down",  # there is no connection, and the next attempt waits
+    "login_needed": "needs_login",
+    "removed": "stopped",
+}
+"""The state after each event in any other state. An upstream that stopped stays so. One that is down stays so during
+its next attempts, so that calls do not wait as for one that starts."""
+
+_UNREACHED: Final = frozenset[Status]({"down", "needs_login"})
+
+
+class Lifecycle:
+    """The state of one upstream, and when to connect. `clock` returns monotonic seconds, `utc` the time for people."""
+
+    def __init__(
+        self, clock: Callable[[], float], utc: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        self.state = UpstreamState("starting", "", utc())
+        self.is_wanted = False
+        """Whether a call has needed a connection since the last attempt succeeded or failed."""
+        self._clock = clock
+        self._utc = utc
+        self._failures = 0
+        """Failed attempts since the last connection that was stable."""
+        self._attempt_began = clock()
+        self._pause_began: float | None = None
+        self._pause_seconds = 0.0
+        self._down_since: datetime | None = None
+
+    def note(self, event: Event, detail: str = "", remedy: str = "") -> None:
+        """Move to the state after the event."""
+        status, before = STATE_AFTER[event], self.state
+        if event not in ("reopened", "rested"):  # the attempt has ended
+            self.is_wanted = False
+        if before.status == "stopped" or (status, detail) == (before.status, before.detail):
+            return
+        since = self._utc()
+        if status == "ready":
+            self._down_since = None
+        elif status in _UNREACHED:  # since the first failure, not the last
+            since = self._down_since = self._down_since or since
+        self.state = UpstreamState(status, detail, since, remedy)
+
+    def want(self) -> bool:
+        """A call needs a connection: ends idling, and a backoff that is old enough. Returns whether that is news."""
+        if self._pause_began is not None:
+            if self._clock() < self._pause_began + RETRY_ON_CALL_SECONDS:
+                return False
+            self.begin_attempt()
+        if self.state.status == "idle":
+            self.note("reopened")
+        was_wanted, self.is_wanted = self.is_wanted, True
+        return not was_wanted
+
+    def begin_attempt(self) -> None:
+        self._attempt_began, self._pause_began = self._clock(), None
+
+    def lose(
+        self, reason: str, remedy: str, *, stable_seconds: float | None, needs_login: bool, jitter: float
+    ) -> float:
+        """There is no connection (any more). Returns the seconds until the next attempt: 0 after one that worked.
+
+        A connection worked if it ended `stable_seconds` after its attempt began; None if there was none. `jitter` is a
+        factor.
+        """
+        if stable_seconds is not None and self._clock() >= self._attempt_began + stable_seconds:
+            self._failures = 0
+        failures, self._failures = self._failures, self._failures + 1
+        if stable_seconds is not None and not failures:
+            self.note("reopened", reason)
+            return 0.0
+        self._pause_began = self._clock()
+        self._pause_seconds = jitter * min(
+            LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(failures, 10)
+        )
+        self.note("login_needed" if needs_login else "failed", reason, remedy)
+        return self._pause_seconds
+
+    def wait_deadline(self, wait_until: float) -> float:
+        """The time until which a call waits for a connection, besides its deadline. It never waits for a sign-in.
+
+        While the upstream is unreached, that is until `RECONNECT_WAIT_SECONDS` after the attempt under way began, or
+        until `wait_until`, however many attempts fail.
+        """
+        if self.state.status == "stopped":
+            return -inf
+        if self.state.status not in _UNREACHED:
+            return inf
+        end = -inf if self._pause_began is not None else self._attempt_began + RECONNECT_WAIT_SECONDS
+        return end if self.state.status == "needs_login" else max(end, wait_until)
+
+    @property
+    def retry_status(self) -> str:
+        if self.state.status != "down":
+            return ""
+        now = self._clock()
+        if self._pause_began is None:
+            return f"an attempt has been running for {now - self._attempt_began:.0f} s"
+        due_seconds = max(ceil(self._pause_began + self._pause_seconds - now), 1)
+        return f"the next attempt is in {due_seconds} s"
+
+    def unavailable(self) -> errors.UpstreamUnavailableError:
+        """Why a call cannot be sent."""
+        state = self.state
+        if state.status == "needs_login":
+            return errors.UpstreamNeedsLoginError(state.detail)
+        detail = f": {state.detail}" if state.detail else ""
+        message = f"{state.status} since {state.since:%Y-%m-%d %H:%M:%S} UTC{detail}"
+        if state.status == "down":
+            return errors.UpstreamDownError(f"{message}; {self.retry_status}")
+        if state.status == "stopped":
+            return errors.UpstreamDownError(message)
+        return errors.UpstreamUnavailableError(f"still {message}")
 
 
 class Diagnostics:
@@ -53,20 +185,12 @@ class Diagnostics:
         self.redact = redact
         self.stderr: Callable[[], tuple[str, ...]] = lambda: stderr
         """The last lines of a stdio server's stderr; until it writes, those of its predecessor."""
-        self._remarks: dict[str, None] = {}
+        self.remarks: dict[str, None] = {}
 
     def note(self, remark: str) -> None:
         line = " ".join(self.redact.start(remark, _MAX_REMARK_CHARACTERS).split())
-        if len(self._remarks) < _MAX_REMARKS:
-            self._remarks[line] = None
-
-    def forget(self) -> None:
-        """Drop the remarks so far: many healthy servers print a greeting on stdout first."""
-        self._remarks.clear()
-
-    @property
-    def remarks(self) -> tuple[str, ...]:
-        return (*self._remarks,)
+        if len(self.remarks) < _MAX_REMARKS:
+            self.remarks[line] = None
 
 
 FAILURES_IN_A_ROW: Final = 5

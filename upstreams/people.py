@@ -60,30 +60,21 @@ class _Connection:
 
     async def run(self) -> None:
         with self.scope:
-            await self.upstream.run()
+            await self.upstream.supervisor.run()
 
 
+@dataclass(eq=False)
 class PeoplesUpstreams:
     """The connections of people. `caller_headers` gives the headers of an upstream that name claims."""
 
-    def __init__(
-        self,
-        open_own: OpenOwn,
-        caller_headers: Callable[[str], Mapping[str, CallerHeader]],
-        start: Callable[..., object],
-    ) -> None:
-        self._open_own = open_own
-        self._caller_headers = caller_headers
-        self._start = start
-        self._connections: OrderedDict[tuple[str, str, str], _Connection] = OrderedDict()
-        """By upstream, owner and headers; least recently used first."""
+    open_own: OpenOwn
+    caller_headers: Callable[[str], Mapping[str, CallerHeader]]
+    start: Callable[..., object]
+    _connections: OrderedDict[tuple[str, str, str], _Connection] = field(default_factory=OrderedDict)
+    """By upstream, owner and headers; least recently used first."""
 
     def __len__(self) -> int:
         return len(self._connections)
-
-    def names_callers(self, upstream: str) -> bool:
-        """Whether headers of the upstream name the caller."""
-        return bool(self._caller_headers(upstream))
 
     def headers(self, upstream: str, claims: Mapping[str, str]) -> Headers:
         """The headers that name the person. Raises UpstreamClaimError: a claim is missing, or not valid in a header."""
@@ -92,7 +83,7 @@ class PeoplesUpstreams:
                 part if isinstance(part, str) else _claim(upstream, name, part.claim, claims)
                 for part in parts
             )
-            for name, parts in self._caller_headers(upstream).items()
+            for name, parts in self.caller_headers(upstream).items()
         }
 
     @asynccontextmanager
@@ -120,7 +111,7 @@ class PeoplesUpstreams:
     def remove(self, upstream: str, reason: str) -> None:
         """End everyone's connections after their calls in flight: the upstream was changed or removed."""
         for connection in self._popped(upstream):
-            connection.upstream.remove(reason)
+            connection.upstream.connection.stop(reason)
 
     def _popped(self, upstream: str, owner: str | None = None) -> list[_Connection]:
         keys = [key for key in self._connections if key[0] == upstream and owner in (None, key[1])]
@@ -134,10 +125,10 @@ class PeoplesUpstreams:
                 raise UpstreamUnavailableError(f"upstream {key[0]!r}: {message}")
             self._connections.pop(unused).scope.cancel()
         connection = _Connection(
-            self._open_own(key[0], headers, person, lambda upstream: self._end_if_over(key, connection))
+            self.open_own(key[0], headers, person, lambda upstream: self._end_if_over(key, connection))
         )
         self._connections[key] = connection
-        self._start(connection.run)
+        self.start(connection.run)
         return connection
 
     def _end_if_over(self, key: tuple[str, str, str], connection: _Connection) -> None:

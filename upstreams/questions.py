@@ -8,7 +8,8 @@ Source: MCP 2026-07-28, basic/patterns/mrtr; 2025-11-25, client/elicitation, cli
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from functools import partial
+from typing import Any, Final, Protocol, TypeVar
 
 import anyio
 from mcp.client.session import ClientRequestContext
@@ -18,8 +19,10 @@ from pydantic import BaseModel, ValidationError
 from manifests.json_value import Json
 from manifests.portal_manifest import UpstreamSection
 from upstreams.errors import UpstreamIncompleteError
-from upstreams.notifications import AbandonedRequests
 from upstreams.transports.messages import unsendable
+from upstreams.transports.notifications import AbandonedRequests
+
+T = TypeVar("T", bound=BaseModel)
 
 ELICIT: Final = "elicitation/create"
 SAMPLE: Final = "sampling/createMessage"
@@ -59,16 +62,19 @@ class ServerRequestHandler(Protocol):
 
 
 class ServerRequestRouter:
-    """Routes the requests of one connection to the calls they belong to, if the manifest allows them."""
+    """Routes the requests of one connection to the calls they belong to, if the manifest allows them.
 
-    def __init__(self, spec: UpstreamSection) -> None:
+    The requests of abandoned calls are not answered.
+    """
+
+    def __init__(self, spec: UpstreamSection, abandoned: AbandonedRequests) -> None:
         self._roots = spec.roots
         may_ask = {ELICIT: spec.elicitation, SAMPLE: spec.sampling is not None, LIST_ROOTS: bool(spec.roots)}
         self._allowed = {method for method, is_allowed in may_ask.items() if is_allowed}
         self._declared = {_CAPABILITIES[method] for method in self._allowed}
         self._calls: dict[ActiveCall, None] = {}
-        self.abandoned = AbandonedRequests()
-        """Abandoned calls, whose requests are not answered."""
+        self._last_call_ended = anyio.Event()
+        self._abandoned = abandoned
 
     def callbacks(self) -> dict[str, Any]:
         """The callbacks for the SDK's session, which declares their capabilities to an older upstream."""
@@ -78,7 +84,9 @@ class ServerRequestRouter:
             LIST_ROOTS: ("list_roots_callback", ListRootsResult),
         }
         return {
-            name: self._callback(each, kind) for each, (name, kind) in live.items() if each in self._allowed
+            name: partial(self._answer_request, each, kind)
+            for each, (name, kind) in live.items()
+            if each in self._allowed
         }
 
     def capabilities(self, request_handler: ServerRequestHandler | None) -> dict[str, Json]:
@@ -88,7 +96,6 @@ class ServerRequestRouter:
         return {**declared, "roots": {}} if LIST_ROOTS in self._allowed else declared
 
     def begin(self, request_handler: ServerRequestHandler | None) -> "ActiveCall":
-        """Begin one call."""
         call = ActiveCall(request_handler)
         self._calls[call] = None
         return call
@@ -97,6 +104,14 @@ class ServerRequestRouter:
         """End the call, and its requests with it."""
         del self._calls[call]
         call.end()
+        if not self._calls:
+            self._last_call_ended.set()
+
+    async def last_call(self) -> None:
+        """Wait until no call is in flight. Each has a deadline."""
+        while self._calls:
+            self._last_call_ended = anyio.Event()
+            await self._last_call_ended.wait()
 
     async def rounds(
         self, send: Callable[[dict[str, Json]], Awaitable[dict[str, Json]]], call: "ActiveCall"
@@ -153,11 +168,13 @@ class ServerRequestRouter:
             raise QuestionError("question_unanswered", "the client's answer cannot be sent as JSON")
         return answer
 
-    async def _answer_request(self, method: str, params: BaseModel | None) -> dict[str, Json] | ErrorData:
+    async def _answer_request(
+        self, method: str, kind: type[T], context: ClientRequestContext, params: BaseModel | None = None
+    ) -> T | ErrorData:
         """Answer a request that does not name its call: for the latest call, if all have one owner."""
         calls = [*self._calls]
         try:
-            owners = {each.owner for each in calls} | self.abandoned.owners()
+            owners = {each.owner for each in calls} | self._abandoned.owners()
             if method != LIST_ROOTS and len(owners) != 1:
                 raise QuestionError("question_refused", "it is unknown which caller to ask")
             request_handler = calls[-1].request_handler if calls else None
@@ -167,38 +184,23 @@ class ServerRequestRouter:
                 call.questions.add(question)
             try:
                 with question.scope:
-                    return await self._answer(method, sent, request_handler)
+                    answer = await self._answer(method, sent, request_handler)
+                    return kind.model_validate(answer, by_name=False)
             finally:
                 for call in calls:
                     call.questions.discard(question)
             return ErrorData(code=INVALID_REQUEST, message="the call of this request is over")
         except QuestionError as error:
-            is_its_own = len(calls) == 1 and not self.abandoned.owners()
+            is_its_own = len(calls) == 1 and not self._abandoned.owners()
             for call in calls:
                 if call.request_handler is not None:
                     call.request_handler.not_answered(error, is_its_own=is_its_own)
             return ErrorData(code=INVALID_REQUEST, message=str(error))
-
-    def _callback(
-        self, method: str, kind: type[BaseModel]
-    ) -> Callable[..., Awaitable[BaseModel | ErrorData]]:
-        async def answer(
-            context: ClientRequestContext, params: BaseModel | None = None
-        ) -> BaseModel | ErrorData:
-            answered = await self._answer_request(method, params)
-            if isinstance(answered, ErrorData):
-                return answered
-            try:
-                return kind.model_validate(answered, by_name=False)
-            except ValidationError:
-                return ErrorData(code=INVALID_REQUEST, message="the client's answer cannot be read")
-
-        return answer
+        except ValidationError:
+            return ErrorData(code=INVALID_REQUEST, message="the client's answer cannot be read")
 
 
 class ActiveCall:
-    """One call in flight."""
-
     def __init__(self, request_handler: ServerRequestHandler | None) -> None:
         self.owner = None if request_handler is None else request_handler.owner
         self.request_handler = request_handler

@@ -4,6 +4,9 @@ import asyncio
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from math import inf
 from typing import Final
 
 import anyio
@@ -18,7 +21,6 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from manifests.json_value import Json
 from upstreams import errors
 from upstreams.health import Diagnostics
-from upstreams.notifications import Notifications
 from upstreams.questions import ActiveCall, ServerRequestHandler, ServerRequestRouter
 from upstreams.tools import RecordedTool, ToolResult, read_listing, read_result
 from upstreams.transports.messages import failure_of, unsendable
@@ -28,14 +30,12 @@ MOST_EXTENSION: Final = 10
 """Each progress report restarts a call's time limit; in total the call has at most this many times the limit."""
 
 REFUSAL_GRACE_SECONDS: Final = 10.0
-"""A connection that replaced a refused one is not itself replaced after a refusal within this time."""
 
 IDEMPOTENCY_KEY_META: Final = "dev.mcp-code-portal/idempotency-key"
 """The `_meta` key of an idempotency key: the same text for every attempt of a call, and unique to the call.
 
 Source: MCP 2026-07-28, basic#_meta: a vendor's key has a reversed domain before the slash.
 """
-
 
 _TRACE_CONTEXT: Final = TraceContextTextMapPropagator()
 """Adds the current span to `_meta`, if there is one. Source: SEP-414."""
@@ -59,17 +59,18 @@ class Call:
         return self.params["name"] if self.method == "tools/call" else ""
 
 
+@dataclass
 class Retirement:
-    """Whether a session takes no new calls. Calls in flight may still be answered.
+    """Whether a session takes no new calls. Calls in flight may still be answered."""
 
-    `grace_until` is the time until which a refusal does not retire it, because it replaced a refused session.
-    """
+    is_retired: bool = False
+    was_refused: bool = False
+    """Whether the upstream refused its credentials or had lost the session."""
+    _grace_until: float = -inf
 
-    def __init__(self, grace_until: float) -> None:
-        self.is_retired = False
-        self.was_refused = False
-        """Whether the upstream refused its credentials or had lost the session."""
-        self._grace_until = grace_until
+    def begin_grace(self, now: float) -> None:
+        """For `REFUSAL_GRACE_SECONDS` a refusal does not retire the session, because it replaces a refused one."""
+        self._grace_until = now + REFUSAL_GRACE_SECONDS
 
     def note(self, failure: errors.UpstreamError, now: float, *, has_answered: bool) -> bool:
         """Retire the session, if a new connection may help after this failure of a call. Returns whether it does."""
@@ -86,51 +87,18 @@ class Retirement:
 
 
 class Session:
-    """Calls and listings on one connection, as raw JSON and with deadlines.
+    """Calls and listings on one connection, as raw JSON and with deadlines."""
 
-    `after_refusal` says that it replaces a session whose credentials were refused.
-    """
-
-    def __init__(
-        self,
-        wire: Wire,
-        client: ClientSession,
-        notifications: Notifications,
-        questions: ServerRequestRouter,
-        revision: "Revision",
-        *,
-        after_refusal: bool,
-    ) -> None:
+    def __init__(self, wire: Wire, client: ClientSession, questions: ServerRequestRouter) -> None:
         self.wire = wire
         self.client = client
-        self.notifications = notifications
         self.questions = questions
-        self.revision = revision
-        self.tools: tuple[RecordedTool, ...] = ()
+        self.revision = Revision(client.protocol_version or "")
         self.answers = 0
-        """Calls that were answered."""
+        """Calls with a readable answer."""
         self._loop = asyncio.get_running_loop()
-        self.retirement = Retirement(self._loop.time() + REFUSAL_GRACE_SECONDS * after_refusal)
-        self._calls = 0
-        self._last_call_ended = anyio.Event()
+        self.retirement = Retirement()
         self._call_timed_out = anyio.Event()
-
-    @property
-    def version(self) -> str:
-        """The protocol revision."""
-        return self.revision.version
-
-    @property
-    def server(self) -> str:
-        """The server's name and version; "" if it gives none."""
-        info = self.client.server_info
-        return f"{info.name} {info.version}".strip() if info else ""
-
-    async def last_call(self) -> None:
-        """Wait until no call is in flight. Each has a deadline."""
-        while self._calls:
-            self._last_call_ended = anyio.Event()
-            await self._last_call_ended.wait()
 
     async def watch(self, seconds: float) -> None:
         """Give the wire up if no answer comes for `seconds` after a call timed out. Runs until cancelled."""
@@ -139,11 +107,10 @@ class Session:
             self._call_timed_out = anyio.Event()
             answers = self.answers
             # A single-threaded server may be too busy for a ping, and still answer calls.
-            if not await self.is_alive(seconds) and self.answers == answers:
+            if not await self._is_alive(seconds) and self.answers == answers:
                 self.wire.give_up(f"did not answer for {seconds:g} s after a call timed out")
 
-    async def is_alive(self, seconds: float) -> bool:
-        """Whether the upstream answers a cheap request within `seconds`, even with an error."""
+    async def _is_alive(self, seconds: float) -> bool:
         try:
             with anyio.fail_after(seconds):
                 await self._request("server/discover" if self.revision.is_modern else "ping", {})
@@ -188,19 +155,16 @@ class Session:
         async def send(answers: dict[str, Json]) -> dict[str, Json]:
             return await self._send(call.method, {**call.params, **answers}, meta, active.owner, note)
 
-        self._calls += 1
         try:
             with scope:
-                try:
-                    # Only a tool's call reports progress, and may be answered with requests for input.
-                    if call.tool:
-                        raw = await self.questions.rounds(send, active)
-                    else:
-                        raw = await self._send(call.method, call.params, meta, None, None)
-                finally:
-                    self.questions.end(active)
+                # Only a tool's call reports progress, and may be answered with requests for input.
+                if call.tool:
+                    raw = await self.questions.rounds(send, active)
+                else:
+                    raw = await self._send(call.method, call.params, meta, None, None)
+                complete = _complete(raw)
                 self.answers += 1
-                return _complete(raw)
+                return complete
         except MCPError as error:
             failure = await self._failure(error)
             # A failed repetition does not show whether the first round took effect.
@@ -208,9 +172,7 @@ class Session:
                 failure = errors.UpstreamIncompleteError(str(failure), data=failure.data)
             raise failure from error
         finally:
-            self._calls -= 1
-            if not self._calls:
-                self._last_call_ended.set()
+            self.questions.end(active)
         raise self._late(active, max(0.0, scope.deadline - began))
 
     def _late(self, active: ActiveCall, seconds: float) -> errors.UpstreamError:
@@ -237,7 +199,7 @@ class Session:
         # Closing the request ends it: nothing can arrive for it after its caller is gone.
         if self.wire.closes_requests:
             return await self.wire.send_raw_request(method, params, options, progress=progress)
-        with self.questions.abandoned.sending(owner) as request_id:
+        with self.wire.abandoned.sending(owner) as request_id:
             options["request_id"] = request_id
             return await self.wire.send_raw_request(method, params, options, progress=progress)
 
@@ -263,25 +225,20 @@ class Session:
         kind = errors.kind_of_refusal(error.code, message)
         return kind(message or f"error {error.code}", rpc_code=error.code, data=data)
 
-    async def list_tools(self, diagnostics: Diagnostics) -> None:
-        """Update `tools`; a server without tools/list has none. Raises UpstreamError."""
+    async def list_tools(self, diagnostics: Diagnostics) -> tuple[RecordedTool, ...]:
+        """The tools; a server without tools/list has none. Raises UpstreamError."""
         try:
             tools = await read_listing(self._page, diagnostics)
         except errors.UpstreamRefusedError as error:
             if error.rpc_code != types.METHOD_NOT_FOUND:
                 raise
             diagnostics.note("has no tools: it does not support tools/list")
-            tools = ()
+            return ()
         faults = {tool.name: self.revision.fault_of(tool) for tool in tools}
         for name, fault in faults.items():
             if fault is not None:
                 diagnostics.note(f"tool {name!r} was left out: invalid x-mcp-header ({fault})")
-        self.take(tool for tool in tools if faults[tool.name] is None)
-
-    def take(self, tools: Iterable[RecordedTool]) -> None:
-        """Adopt these tools."""
-        self.tools = tuple(tools)
-        self.revision.use(self.tools)
+        return tuple(tool for tool in tools if faults[tool.name] is None)
 
     async def _page(self, cursor: Json) -> dict[str, Json]:
         try:
@@ -292,11 +249,6 @@ class Session:
             if isinstance(failure, errors.UpstreamRefusedError):
                 failure.args = (f"its answer to tools/list is an error: {failure}",)
             raise failure from error
-
-    async def listen(self) -> None:
-        """Subscribe to changes until cancelled."""
-        if self.revision.is_modern:
-            await self.notifications.listen(self.client, self.wire)
 
 
 class Revision:
@@ -309,13 +261,13 @@ class Revision:
     basic/transports#protocol-version-header.
     """
 
-    def __init__(self, version: str, client: types.Implementation) -> None:
+    def __init__(self, version: str) -> None:
         self.version = version
         self.is_modern = version in MODERN_PROTOCOL_VERSIONS
         """Whether it is 2026-07-28 or later, without a handshake."""
         self._meta: dict[str, Json] = {}
         if self.is_modern:
-            info = client.model_dump(by_alias=True, mode="json", exclude_none=True)
+            info = client_info().model_dump(by_alias=True, mode="json", exclude_none=True)
             # Declares no capabilities: an upstream that asks anyway gets an error.
             self._meta = {types.CLIENT_INFO_META_KEY: info, types.CLIENT_CAPABILITIES_META_KEY: {}}
             self._meta[types.PROTOCOL_VERSION_META_KEY] = version
@@ -366,3 +318,9 @@ def _complete(raw: dict[str, Json]) -> dict[str, Json]:
     if kind != "complete":
         raise errors.UpstreamAnswerError(f"its answer has an unknown resultType: {kind!r}")
     return raw
+
+
+@cache
+def client_info() -> types.Implementation:
+    """The portal's name and version for upstreams. Cached: looking up the version takes a millisecond."""
+    return types.Implementation(name="mcp-code-portal", version=version("mcp-code-portal"))

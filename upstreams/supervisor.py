@@ -3,8 +3,7 @@
 import asyncio
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from math import inf
+from dataclasses import dataclass
 from typing import Final
 
 import anyio
@@ -14,10 +13,9 @@ from anyio.abc import TaskStatus
 from manifests.portal_manifest import StdioUpstream
 from upstreams import errors
 from upstreams.connector import Connector
-from upstreams.health import CircuitBreaker
-from upstreams.lifecycle import Event, Lifecycle
-from upstreams.notifications import OFFERINGS, TOOLS
+from upstreams.health import CircuitBreaker, Event, Lifecycle
 from upstreams.session import Session
+from upstreams.transports.notifications import OFFERINGS, TOOLS
 
 log = structlog.get_logger()
 
@@ -32,167 +30,153 @@ PROBE_SECONDS: Final = 10.0
 """After a call timed out, an upstream without any answer for this long (at most `call_seconds`) is reconnected."""
 
 
+@dataclass(eq=False)
 class Supervisor:
     """Connects and reconnects: `run` does so in its own task, and calls use the current session of `connection`."""
 
-    def __init__(
-        self,
-        connector: Connector,
-        connection: "Connection",
-        circuit: CircuitBreaker,
-        on_offering_change: Callable[[], None],
-        idle_stop_seconds: float | None,
-    ) -> None:
-        self._connector = connector
-        self._name, self._spec, self._mask = connector.listed.name, connector.spec, connector.redact.start
-        self._connection = connection
-        self._lifecycle = connection.lifecycle
-        self._circuit = circuit
-        self._on_offering_change = on_offering_change
-        self._idle_stop_seconds = idle_stop_seconds
-        self._has_served = False
+    connector: Connector
+    connection: "Connection"
+    circuit: CircuitBreaker
+    on_offering_change: Callable[[], None]
+    idle_stop_seconds: float | None
+    _has_served: bool = False
+    _was_refused: bool = False
+    """Whether the last connection that served was refused; an attempt that failed since changes nothing."""
 
     async def run(self) -> None:
         """Connect, serve and reconnect until cancelled or removed."""
         try:
             async with anyio.create_task_group() as connections:
                 connections.start_soon(self._end_when_removed, connections.cancel_scope)
-                if await self._connector.recall():
+                if await self.connector.recall():
                     await self._rest()
-                was_refused = False
                 while True:
-                    ending = await connections.start(self._connect, was_refused)
-                    await self._wait_to_reconnect(ending)
-                    if ending.session is not None:  # a failed attempt changes nothing about it
-                        was_refused = ending.session.retirement.was_refused
+                    await self._wait_to_reconnect(await connections.start(self._connect))
         finally:
-            self._connection.stop("the portal is stopping")
+            self.connection.stop("the portal is stopping")
 
     async def _end_when_removed(self, scope: anyio.CancelScope) -> None:
-        while not self._connection.is_stopped or self._connection.users:  # each has its deadline
-            await self._connection.changed()
+        while not self.connection.is_stopped or self.connection.users:  # each has its deadline
+            await self.connection.changed()
         scope.cancel()
 
     async def _rest(self) -> None:
         """Idle until a connection is requested."""
-        if not self._lifecycle.is_wanted:
-            self._connection.note("rested")
-            while not self._lifecycle.is_wanted:
-                await self._connection.changed()
-        self._connection.note("reopened")
+        if not self.connection.lifecycle.is_wanted:
+            self.connection.note("rested")
+            while not self.connection.lifecycle.is_wanted:
+                await self.connection.changed()
+        self.connection.note("reopened")
 
-    async def _connect(self, after_refusal: bool, *, task_status: TaskStatus["_Ending"]) -> None:
+    async def _connect(self, *, task_status: TaskStatus["_Ending"]) -> None:
         """Hold one connection. Reports its ending once the next may be opened; if retired, before its calls end."""
-        began = self._connection.now()
-        self._lifecycle.begin_attempt()
+        began = self.connection.now()
+        self.connection.lifecycle.begin_attempt()
         ending = _Ending()
         is_reported = False
         try:
-            async with self._connector.open(after_refusal=after_refusal) as session:
-                ending = _Ending(session=session, began=began)
-                await self._connector.keep_listing(session)
-                listed, ms = self._connector.listed, round((self._connection.now() - began) * 1000)
-                tools = len(listed.tools)
-                log.info("upstream_connected", upstream=self._name, server=listed.server, tools=tools, ms=ms)
-                # The upstream may have been connected only for its listing.
-                if self._spec.start != "lazy" or self._has_served or self._lifecycle.is_wanted:
-                    ending = replace(ending, reason=await self._serve(session))
+            async with self.connector.open() as session:
+                ending.session = session
+                one, ms = self.connector.listed, round((self.connection.now() - began) * 1000)
+                told = {"server": one.server, "tools": len(one.tools), "ms": ms}
+                log.info("upstream_connected", upstream=one.name, **told)
+                is_only_listed = self.connector.spec.start == "lazy" and not self._has_served
+                if not is_only_listed or self.connection.lifecycle.is_wanted:
+                    ending.reason = await self._serve(session)
                 if is_reported := session.retirement.is_retired:
                     task_status.started(ending)
-                    await session.last_call()
+                    await session.questions.last_call()
         # The SDK or a transport may raise anything over untrusted input. It ends this connection only, and must not
         # cancel the other upstreams in the task group.
         except Exception as error:  # noqa: BLE001
             cause = errors.cause_of(error)
-            ending = replace(ending, reason=errors.describe(cause), cause=cause)
+            ending = _Ending(errors.describe(cause), cause, ending.session)
         if not is_reported:
             task_status.started(ending)
 
     async def _wait_to_reconnect(self, ending: "_Ending") -> None:
-        """Wait until the next connection should be opened."""
-        if ending.cause is not None and self._connector.handshake.failed(ending.cause):
+        if ending.cause is not None and self.connector.handshake.failed(ending.cause):
             return
         if ending.reason is None:
             await self._rest()
             return
-        before = self._lifecycle.state
-        reason, remedy = self._mask(ending.reason), self._mask(getattr(ending.cause, "remedy", ""))
-        pause_seconds = self._lifecycle.lose(
-            reason,
-            remedy,
-            was_open=ending.session is not None,
-            was_stable=self._was_stable(ending),
-            needs_login=isinstance(ending.cause, errors.UpstreamNeedsLoginError),
-            jitter=random.uniform(0.5, 1.0),
+        life, mask = self.connection.lifecycle, self.connector.redact.start
+        before, stable_seconds = life.state, None
+        if ending.session is not None:
+            is_child = isinstance(self.connector.spec, StdioUpstream)
+            lasting_seconds = STABLE_SECONDS if is_child else STABLE_HTTP_SECONDS
+            stable_seconds = 0.0 if ending.session.answers else lasting_seconds
+        needs_login = isinstance(ending.cause, errors.UpstreamNeedsLoginError)
+        reason, remedy = mask(ending.reason), mask(getattr(ending.cause, "remedy", ""))
+        jitter = random.uniform(0.5, 1.0)
+        pause_seconds = life.lose(
+            reason, remedy, stable_seconds=stable_seconds, needs_login=needs_login, jitter=jitter
         )
-        if self._lifecycle.state is not before:  # logged once, not at every attempt
+        if life.state is not before:  # logged once, not at every attempt
             event = "upstream_lost" if ending.session else "upstream_not_reached"
-            log.warning(event, upstream=self._name, reason=reason, **({"remedy": remedy} if remedy else {}))
-        self._connection.publish()
+            told = {"reason": reason, **({"remedy": remedy} if remedy else {})}
+            log.warning(event, upstream=self.connector.listed.name, **told)
+        self.connection.publish()
         with anyio.move_on_after(pause_seconds):
-            while pause_seconds and not self._lifecycle.is_wanted:
-                await self._connection.changed()
-
-    def _was_stable(self, ending: "_Ending") -> bool:
-        stable_seconds = STABLE_SECONDS if isinstance(self._spec, StdioUpstream) else STABLE_HTTP_SECONDS
-        lasted_seconds = self._connection.now() - ending.began
-        return ending.session is not None and (ending.session.answers > 0 or lasted_seconds >= stable_seconds)
+            while pause_seconds and not life.is_wanted:
+                await self.connection.changed()
 
     async def _serve(self, session: Session) -> str | None:
         """Use the session until it ends. Returns why it ended, None if it was idle."""
         self._has_served = True
-        self._connection.serve(session, self._mask(self._circuit.reason))
+        if self._was_refused:
+            session.retirement.begin_grace(self.connection.now())
+        self.connection.serve(session, self.connector.redact.start(self.circuit.reason))
         try:
             return await self._follow(session)
         finally:
-            self._connection.withdraw()
+            self.connection.withdraw()
+            self._was_refused = session.retirement.was_refused
             if session.wire.cut_off_reason:
-                self._circuit.trip(f"it {session.wire.cut_off_reason}")
+                self.circuit.trip(f"it {session.wire.cut_off_reason}")
 
     async def _follow(self, session: Session) -> str | None:
         reason: str | None = None
-
-        async def stop_when_idle(seconds: float) -> None:
-            idle_seconds = 0.0
-            while idle_seconds < seconds:
-                await anyio.sleep(seconds - idle_seconds)
-                idle_seconds = self._connection.idle_seconds
-            self._connection.withdraw()  # before any other task runs: no further call may use it
-            tasks.cancel_scope.cancel()
-
-        async def stop_when_ended() -> None:
-            nonlocal reason
-            await session.wire.ended.wait()
-            reason = await session.wire.explain_end()
-            tasks.cancel_scope.cancel()
-
+        wire, probe_seconds = session.wire, min(PROBE_SECONDS, self.connector.spec.call_seconds)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(session.listen)
+            if session.revision.is_modern:  # others notify without a subscription
+                tasks.start_soon(wire.notifications.listen, session.client, wire.give_up)
             tasks.start_soon(self._follow_changes, session)
             tasks.start_soon(self._follow_offerings, session)
-            tasks.start_soon(session.watch, min(PROBE_SECONDS, self._spec.call_seconds))
-            if self._idle_stop_seconds is not None:
-                tasks.start_soon(stop_when_idle, self._idle_stop_seconds)
-            tasks.start_soon(stop_when_ended)
+            tasks.start_soon(session.watch, probe_seconds)
+            if self.idle_stop_seconds is not None:
+                tasks.start_soon(self._stop_when_idle, self.idle_stop_seconds, tasks.cancel_scope)
+            await wire.ended.wait()
+            reason = await wire.explain_end()
+            tasks.cancel_scope.cancel()
         return reason
+
+    async def _stop_when_idle(self, seconds: float, scope: anyio.CancelScope) -> None:
+        left_seconds = seconds
+        while left_seconds > 0:
+            await anyio.sleep(left_seconds)
+            left_seconds = seconds - self.connection.idle_seconds
+        self.connection.withdraw()  # before any other task runs: no further call may use it
+        scope.cancel()
 
     async def _follow_changes(self, session: Session) -> None:
         while True:
-            await session.notifications.change(TOOLS)
-            if await self._connector.relist(session):
-                log.info("upstream_tools_changed", upstream=self._name, tools=len(session.tools))
-                self._connection.on_change()
+            await session.wire.notifications.change(TOOLS)
+            if await self.connector.relist(session):
+                one = self.connector.listed
+                log.info("upstream_tools_changed", upstream=one.name, tools=len(one.tools))
+                self.connection.on_change()
             await anyio.sleep(RELIST_PAUSE_SECONDS)
 
     async def _follow_offerings(self, session: Session) -> None:
         while True:
             # Also at the start: only now can the server be asked.
-            self._on_offering_change()
+            self.on_offering_change()
             await anyio.sleep(RELIST_PAUSE_SECONDS)
-            await session.notifications.change(OFFERINGS)
+            await session.wire.notifications.change(OFFERINGS)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Ending:
     """How a connection ended: `reason` is None if it was idle, `cause` is the exception."""
 
@@ -200,7 +184,6 @@ class _Ending:
     cause: BaseException | None = None
     session: Session | None = None
     """None if it never opened."""
-    began: float = 0.0
 
 
 class Connection:
@@ -219,7 +202,6 @@ class Connection:
         self._news = anyio.Event()
 
     def now(self) -> float:
-        """The loop's time in seconds."""
         return self._loop.time()
 
     @property
@@ -231,7 +213,7 @@ class Connection:
         """How long no call has used it."""
         return 0.0 if self.users else self.now() - self._last_used
 
-    async def take(self, deadline: float, wait_until: float = -inf) -> "tuple[Connection, Session]":
+    async def take(self, deadline: float, wait_until: float) -> "tuple[Connection, Session]":
         """The session for one call, and the connection to release it to, which may be a later one.
 
         Waits while the upstream is starting, and as `Lifecycle.wait_deadline` says.
@@ -249,16 +231,13 @@ class Connection:
                 with anyio.move_on_after(left_seconds):
                     await self._news.wait()
             else:
+                self.users += 1  # until the call releases it
                 return self, session
-        except BaseException:
-            self.release()
-            raise
-        # Released first, so that this connection can end while the call waits for its successor.
-        self.release()
+        finally:
+            self.release()  # so that this connection can end while the call waits for its successor
         return await successor.take(deadline, wait_until)
 
     def release(self) -> None:
-        """A call that took a session has ended."""
         self.users -= 1
         self._last_used = self.now()
         if not self.users and self.is_stopped:
@@ -272,8 +251,7 @@ class Connection:
     def serve(self, session: Session, circuit_reason: str) -> None:
         """Give the session to calls. A connection that was removed takes none."""
         self.session = None if self.is_stopped else session
-        self.lifecycle.serve(circuit_reason)
-        self.publish()
+        self.note("circuit_opened" if circuit_reason else "served", circuit_reason)
 
     def withdraw(self) -> None:
         """No further call may use the session."""
@@ -299,5 +277,4 @@ class Connection:
             self.on_change()
 
     async def changed(self) -> None:
-        """Wait for the next change."""
         await self._news.wait()

@@ -17,7 +17,6 @@ from pydantic_core import to_json
 
 from manifests.json_value import Json
 from manifests.own_files import write_whole
-from manifests.portal_manifest import HttpUpstream, StdioUpstream
 from upstreams.errors import UpstreamAnswerError, UpstreamRefusedError, UpstreamTimeoutError
 from upstreams.health import Diagnostics, UpstreamState
 
@@ -51,8 +50,6 @@ class RecordedTool:
 
 
 class Missing(Enum):
-    """The type of `MISSING`."""
-
     MISSING = "missing"
 
 
@@ -210,8 +207,6 @@ def read_tool(raw: Json, note: Callable[[str], None]) -> RecordedTool | None:
 
 @dataclass(frozen=True)
 class UpstreamListing:
-    """The listing of an upstream: its tools, name and instructions."""
-
     tools: tuple[RecordedTool, ...]
     server: str
     instructions: str | None
@@ -248,22 +243,14 @@ _LISTING: Final = TypeAdapter(UpstreamListing)
 class ListingStore:
     """A file (mode 0600) with an upstream's last listing, and whether it needs the older handshake first.
 
-    Its key is the upstream's section in the manifest: `written` is that section with unresolved references, by default
-    the command or URL. An unreadable file counts as missing.
+    Its key is the upstream's section in the manifest: `written` is that section with unresolved references. An
+    unreadable file counts as missing.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        name: str,
-        spec: StdioUpstream | HttpUpstream,
-        working_folder: Path,
-        written: Json = None,
-    ) -> None:
-        identity = [spec.url] if isinstance(spec, HttpUpstream) else [spec.command, list(spec.args), spec.cwd]
+    def __init__(self, folder: Path, name: str, working_folder: Path, written: Json) -> None:
         place = [name, str(working_folder.resolve())]
         self._name = name
-        self.file = folder / f"{_fingerprint([*place, written or identity])}.json"
+        self.file = folder / f"{_fingerprint([*place, written])}.json"
         self._any = folder / f"{_fingerprint(place)}.listed"
 
     async def load(self) -> UpstreamListing | None:

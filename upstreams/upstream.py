@@ -1,8 +1,8 @@
 """One upstream: its state, its tools, its resources and prompts, and calls with retries."""
 
-import os
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from math import inf
 from typing import Any, Final, Literal, TypeAlias, TypeVar
@@ -14,11 +14,10 @@ from pydantic import BaseModel, ValidationError
 
 from manifests.json_value import Json
 from manifests.names import ToolNames, function_names, identifier, namespace_of
-from manifests.portal_manifest import RetryRules, StdioUpstream, UpstreamSection, may_repeat
+from manifests.portal_manifest import StdioUpstream, UpstreamSection, may_repeat
 from upstreams import errors
 from upstreams.connector import Connector, WireOpener
-from upstreams.health import CircuitBreaker, UpstreamState
-from upstreams.lifecycle import RECONNECT_WAIT_SECONDS
+from upstreams.health import RECONNECT_WAIT_SECONDS, CircuitBreaker, UpstreamState
 from upstreams.questions import ServerRequestHandler
 from upstreams.redaction import Redaction
 from upstreams.session import Call, Session
@@ -30,7 +29,6 @@ from upstreams.tools import (
     PageReader,
     RecordedTool,
     ToolResult,
-    UpstreamListing,
     pages,
 )
 from upstreams.transports.wire import ProgressHandler
@@ -38,9 +36,6 @@ from upstreams.transports.wire import ProgressHandler
 T = TypeVar("T")
 
 log = structlog.get_logger()
-
-MAX_CONNECTING: Final = max(16, 8 * (os.cpu_count() or 1))
-"""Upstreams that connect at once: a server needs about a second of CPU to start."""
 
 Listed: TypeAlias = Literal["resources", "resourceTemplates", "prompts"]
 
@@ -68,11 +63,11 @@ RequestObserver: TypeAlias = Callable[
 
 
 class Upstream(ListedUpstream):
-    """One MCP server behind the portal. `run` supervises its connection; calls run in their callers' tasks.
+    """One MCP server behind the portal. `supervisor` keeps its connection open; calls run in their callers' tasks.
 
     `on_change` is called with the upstream after its state or its tools changed, `on_offering_change` when its
     resources or prompts may have. `listings` has the listing that an earlier portal stored; a lazy upstream starts
-    with it. `connecting` limits how many upstreams connect at once. After `idle_stop_seconds` without a call it is
+    with it. It connects within `connecting`. After `idle_stop_seconds` without a call it is
     disconnected; None for never. `listed_by` is another connection to the same server, whose tools are used instead of
     an own listing. `observe`, if set, sends and observes each request.
     """
@@ -85,7 +80,7 @@ class Upstream(ListedUpstream):
         redact: Redaction,
         on_change: Callable[["Upstream"], None],
         listings: ListingStore | None = None,
-        connecting: anyio.Semaphore | None = None,
+        connecting: AbstractAsyncContextManager[object] | None = None,
         on_offering_change: Callable[[], None] = lambda: None,
         idle_stop_seconds: float | None = None,
         listed_by: "Upstream | None" = None,
@@ -95,34 +90,18 @@ class Upstream(ListedUpstream):
         self.spec = spec
         self.redact = redact
         self.connection = Connection(lambda: on_change(self))
-        limit = connecting or anyio.Semaphore(MAX_CONNECTING)
-        self._connector = Connector(self, spec, open_wire, redact, limit, listings, listed_by)
+        slot = connecting or nullcontext()
+        self.connector = Connector(self, spec, open_wire, redact, slot, listings, listed_by)
         self._circuit = CircuitBreaker(self.connection.now)
         if isinstance(spec, StdioUpstream):
             idle_stop_seconds = spec.idle_stop_seconds
-        self._supervisor = Supervisor(
-            self._connector, self.connection, self._circuit, on_offering_change, idle_stop_seconds
+        self.supervisor = Supervisor(
+            self.connector, self.connection, self._circuit, on_offering_change, idle_stop_seconds
         )
-        self._listed_by = listed_by
         self._observe = observe
-        self._repeatable: _Repeatable | None = None
-
-    async def run(self) -> None:
-        """Connect, serve and reconnect until cancelled or removed."""
-        await self._supervisor.run()
-
-    def replace(self, former: "Upstream", reason: str) -> None:
-        """Take over from `former`: the calls that it has not sent, and its listing until there is a new one."""
-        self.apply(UpstreamListing(former.tools, former.server, former.instructions))
-        former.connection.stop(reason, self.connection)
-
-    def remove(self, reason: str) -> None:
-        """Refuse all further calls. `run` ends after those in flight, which have their own deadlines."""
-        self.connection.stop(reason)
-
-    def want(self) -> None:
-        """Request a connection: ends idling, and the backoff if the last attempt is old enough."""
-        self.connection.want()
+        self._named_tools: Sequence[RecordedTool] = ()
+        self._named: dict[str, tuple[str, dict[str, Json]]] = {}
+        """The functions and annotations of those tools."""
 
     async def started(self) -> None:
         while self.state.status == "starting":
@@ -137,18 +116,13 @@ class Upstream(ListedUpstream):
         return self.connection.lifecycle.retry_status
 
     @property
-    def connections(self) -> int:
-        """Connections that were opened since the portal started."""
-        return self._connector.opened
-
-    @property
     def diagnostics(self) -> tuple[str, ...]:
         """Remarks about the current connection: malformed tools, noise on stdout."""
-        return self._connector.diagnostics.remarks
+        return (*self.connector.diagnostics.remarks,)
 
     def stderr_tail(self) -> str:
         """The last lines of a stdio server's stderr, at most 50; "" for HTTP."""
-        return "\n".join(self._connector.diagnostics.stderr())
+        return "\n".join(self.connector.diagnostics.stderr())
 
     async def call(
         self,
@@ -188,7 +162,7 @@ class Upstream(ListedUpstream):
             method = LISTING_METHODS[listed]
             return await self.ask(method, params, seconds=left_seconds, on_sent=on_sent)
 
-        return await read_offered(listed, page, self._connector.diagnostics.note)
+        return await read_offered(listed, page, self.connector.diagnostics.note)
 
     async def ask(
         self, method: str, params: dict[str, Json], *, seconds: float, on_sent: Callable[[bool], None]
@@ -198,32 +172,27 @@ class Upstream(ListedUpstream):
 
     async def _deliver(self, call: Call, send: Callable[[Session, Call, float], Awaitable[T]]) -> T:
         deadline = self.connection.now() + call.seconds
-        was_seen = may_have_acted = False
-        wait_until = -inf
 
         def is_safe() -> bool:
             return bool(call.tool) and self.may_repeat(call.tool)
 
-        async def attempt() -> T:
-            nonlocal was_seen, may_have_acted, wait_until
+        async def attempt(failures: Sequence[errors.UpstreamError]) -> T:
+            outcomes = {each.outcome for each in failures}
+            was_lost = any(isinstance(each, errors.UpstreamLostError) for each in failures)
+            wait_until = self.connection.now() + RECONNECT_WAIT_SECONDS if was_lost else -inf
             connection, session = await self.connection.take(deadline, wait_until)
             try:
-                if may_have_acted and not is_safe():  # the annotations may have changed since the failure
+                if (
+                    "unknown" in outcomes and not is_safe()
+                ):  # the annotations may have changed since the failure
                     raise errors.UpstreamWithheldError("the tool no longer declares that it is safe to retry")
                 with self._circuit.guard():
-                    call.on_sent(was_seen)
-                    try:
-                        if self._observe is None:
-                            return await send(session, call, deadline)
-                        sending = partial(send, session, call, deadline)
-                        result: T = await self._observe(self, session, call.method, call.tool, sending)
-                        return result
-                    except errors.UpstreamError as error:
-                        was_seen = was_seen or error.outcome != "not_started"
-                        may_have_acted = may_have_acted or error.outcome == "unknown"
-                        if isinstance(error, errors.UpstreamLostError):
-                            wait_until = self.connection.now() + RECONNECT_WAIT_SECONDS
-                        raise
+                    call.on_sent(bool(outcomes - {"not_started"}))
+                    if self._observe is None:
+                        return await send(session, call, deadline)
+                    sending = partial(send, session, call, deadline)
+                    result: T = await self._observe(self, session, call.method, call.tool, sending)
+                    return result
             finally:
                 connection.release()
 
@@ -243,41 +212,21 @@ class Upstream(ListedUpstream):
             self._follow_circuit()
 
     def _follow_circuit(self) -> None:
-        """Update the state from the circuit breaker."""
-        if not self._circuit.is_open:
-            if self.state.status == "failing":
-                self.connection.note("circuit_closed")
-        elif self.connection.session is not None:
+        if self.connection.session is not None and self._circuit.is_open:
             self.connection.note("circuit_opened", self.redact.start(self._circuit.reason))
+        elif self.connection.session is not None and self.state.status == "failing":
+            self.connection.note("served")
 
     def may_repeat(self, tool: str) -> bool:
         """Whether a call of the tool may be made twice, by its current annotations and the operator."""
-        tools = (self._listed_by or self).tools
-        if self._repeatable is None or self._repeatable.tools is not tools:
-            self._repeatable = _Repeatable(self.name, self.spec.retries, tools)
-        return self._repeatable[tool]
-
-
-class _Repeatable(dict[str, bool]):
-    """Whether tools of one listing may be called twice. Each is decided at the first lookup.
-
-    The broker looks up every journalled call, and naming a thousand functions takes milliseconds.
-    """
-
-    def __init__(self, upstream: str, rules: RetryRules, tools: Sequence[RecordedTool]) -> None:
-        super().__init__()
-        self.tools = tools
-        self._upstream, self._rules = upstream, rules
-        self._functions = function_names([known.name for known in tools])
-        self._annotations = {known.name: known.annotations for known in reversed(tools)}
-
-    def __missing__(self, tool: str) -> bool:
-        function = self._functions.get(tool, identifier(tool))
-        names = ToolNames(self._upstream, namespace_of(self._upstream), tool, function)
-        decided = may_repeat(self._rules, names, self._annotations.get(tool, {}))
-        if tool in self._functions:
-            self[tool] = decided
-        return decided
+        tools = (self.connector.listed_by or self).tools
+        if tools is not self._named_tools:  # naming a thousand functions takes a millisecond
+            functions = function_names([each.name for each in tools])
+            self._named_tools = tools
+            self._named = {each.name: (functions[each.name], each.annotations) for each in tools}
+        function, annotations = self._named.get(tool) or (identifier(tool), {})
+        names = ToolNames(self.name, namespace_of(self.name), tool, function)
+        return may_repeat(self.spec.retries, names, annotations)
 
 
 async def read_offered(
@@ -320,9 +269,13 @@ _LONGEST_WAIT_SECONDS: Final = 2.0
 
 
 async def with_retries(
-    attempt: Callable[[], Awaitable[T]], *, attempts: int, is_safe: Callable[[], bool], deadline: float
+    attempt: Callable[[Sequence[errors.UpstreamError]], Awaitable[T]],
+    *,
+    attempts: int,
+    is_safe: Callable[[], bool],
+    deadline: float,
 ) -> T:
-    """Return the first success of at most `attempts`.
+    """Return the first success of at most `attempts`; each gets the failures so far.
 
     A call that may have acted is retried only if `is_safe`. A call that certainly did nothing may always be retried.
 
@@ -334,7 +287,7 @@ async def with_retries(
     may_repeat = False
     while True:
         try:
-            return await attempt()
+            return await attempt(failures)
         except errors.UpstreamError as error:
             may_repeat = may_repeat if failures else is_safe()
             failures.append(error)

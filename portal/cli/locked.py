@@ -54,9 +54,9 @@ async def _known(manifest: Manifest, lock: Lock) -> list[ListedUpstream]:
     For upstreams that were never listed here, as after a clone, the lockfile counts.
     """
     found: list[ListedUpstream] = []
-    for name, spec in manifest.portal.upstreams.items():
+    for name in manifest.portal.upstreams:
         folder, written = state_folder(os.environ) / "listings", manifest.written.get(name)
-        store = ListingStore(folder, name, spec, manifest.folder, written)
+        store = ListingStore(folder, name, manifest.folder, written)
         listing = await store.load()
         if listing is None and not await store.was_listed():
             listing = accepted_listing(lock, name)

@@ -84,7 +84,7 @@ class Accounts:
 
     def person(self, upstream: str, caller: Caller) -> Person | None:
         """Return the person whose credentials a call uses; None for the portal's. Raises UpstreamCallerError."""
-        is_named = self.fleet.people.names_callers(upstream)
+        is_named = bool(self.fleet.settings(upstream).caller_headers)
         if self.spec(upstream) is None and not is_named:
             return None
         if caller.claims is not None:

@@ -7,7 +7,7 @@ import pytest
 from tests.portal.peers import Peer
 from tests.upstreams.oauth_peer import ProtectedServer, protected
 from tests.upstreams.peers import WatchedFleet, fleet_of, raw_server
-from upstreams import lifecycle, questions
+from upstreams import health, questions
 from upstreams.transports import child_process
 
 
@@ -16,7 +16,7 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody here waits for what a server is given on its way out, or before it is tried again."""
     monkeypatch.setattr(child_process, "EOF_GRACE_SECONDS", 0.1)
     monkeypatch.setattr(questions, "_LONGEST_PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(lifecycle, "FIRST_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(health, "FIRST_PAUSE_SECONDS", 0.05)
 
 
 @pytest.fixture(scope="module")

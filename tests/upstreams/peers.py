@@ -25,7 +25,7 @@ from upstreams.people import LoginsOf
 from upstreams.redaction import Redaction
 from upstreams.tools import ToolResult
 from upstreams.transports.messages import InboundLimits
-from upstreams.transports.wire import Wire, WireHandlers
+from upstreams.transports.wire import Wire
 from upstreams.upstream import Upstream
 
 RAW_SERVER = Path(__file__).with_name("raw_server.py")
@@ -150,19 +150,19 @@ async def in_memory(server: Server[Any]) -> AsyncIterator[Upstream]:
     """A server of the SDK in this process, as an upstream."""
 
     @asynccontextmanager
-    async def open_wire(diagnostics: Diagnostics, handlers: WireHandlers) -> AsyncIterator[Wire]:
+    async def open_wire(diagnostics: Diagnostics) -> AsyncIterator[Wire]:
         async with (
             create_client_server_memory_streams() as (client, (server_reads, server_writes)),
             anyio.create_task_group() as tasks,
         ):
             tasks.start_soon(server.run, server_reads, server_writes, server.create_initialization_options())
-            yield Wire(*client, InboundLimits(1_000_000), handlers)
+            yield Wire(*client, InboundLimits(1_000_000))
             tasks.cancel_scope.cancel()
 
     watched = WatchedFleet()
     upstream = Upstream("sdk", HttpUpstream(url="http://sdk"), open_wire, Redaction(()), watched.note)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(upstream.run)
+        tasks.start_soon(upstream.supervisor.run)
         await watched.until(lambda: upstream.state.status != "starting")
         yield upstream
         tasks.cancel_scope.cancel()

@@ -19,9 +19,6 @@ class RawHttpServer:
         self.app = Starlette(routes=[Route("/mcp", self._handle, methods=["POST", "GET", "DELETE"])])
         self.executed = 0
         self.authorization: str | None = None
-        self.refused_tools: dict[str, int] = {}
-        """Tools whose calls are all answered with a status; see `refused`."""
-        self.refused = 0
         self.sessions_opened = 0
         self.sessions_ended: list[str | None] = []
         self.notified: list[str] = []
@@ -77,9 +74,6 @@ class RawHttpServer:
         return self._answer(message, f'{{"tools":{self.tools_text}}}')
 
     async def _call(self, message: dict[str, Any]) -> Response:
-        if status := self.refused_tools.get(message.get("params", {}).get("name")):
-            self.refused += 1
-            return Response(status_code=status)
         self.executed += 1
         if self.hangs_on_calls:
             self.is_hanging.set()

@@ -203,12 +203,6 @@ def change(request, arguments):
     answer_text(request, None)
 
 
-def progress(request, arguments):
-    token = request["params"]["_meta"]["progressToken"]
-    send({"method": "notifications/progress", "params": {"progressToken": token, "progress": 1, "total": 2}})
-    answer_text(request, None)
-
-
 # Faults of a call.
 
 
@@ -362,7 +356,7 @@ ACTIONS = {
     action.__name__: action
     for action in (
         *(echo, raw, raw_again, meta, error, error_without_id, hang),
-        *(cancelled, crash, flood, environment, ask, change, progress),
+        *(cancelled, crash, flood, environment, ask, change),
     )
 }
 # Reactions of servers that do not know `server/discover`, besides an error.

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import anyio
 import pytest
-from mcp.shared.dispatcher import ProgressFnT
 
 from manifests.json_value import Json
 from manifests.names import ToolNames
@@ -30,13 +29,6 @@ from upstreams.tools import MISSING, ToolResult, read_result
 from upstreams.upstream import with_retries
 
 pytestmark = pytest.mark.anyio
-
-
-async def unheard(progress: float, total: float | None, message: str | None) -> None:
-    """Somebody who hears of progress: such a call takes another way through the SDK."""
-
-
-BOTH_WAYS = pytest.mark.parametrize("progress", [None, unheard], ids=["directly", "by the SDK"])
 
 
 async def test_ready_upstream_answers(raw: WatchedFleet) -> None:
@@ -105,11 +97,10 @@ def test_only_an_error_about_the_call_blames_it(code: int, message: str, kind: t
     assert ("Change the call" in found.hint) == (kind is UpstreamRefusedError)
 
 
-@BOTH_WAYS
-async def test_error_is_told_with_its_code(raw: WatchedFleet, progress: ProgressFnT | None) -> None:
+async def test_error_is_told_with_its_code(raw: WatchedFleet) -> None:
     with pytest.raises(UpstreamInternalError, match="no such issue") as caught:
         # It is also what the SDK says when a connection ends; this one has not.
-        await raw.call("error", {"code": -32000, "message": "no such issue"}, progress=progress)
+        await raw.call("error", {"code": -32000, "message": "no such issue"})
     assert (caught.value.rpc_code, caught.value.outcome) == (-32000, "failed")
 
 
@@ -143,55 +134,27 @@ async def test_unsendable_arguments_are_refused_before_sending(raw: WatchedFleet
     await raw.call("echo", {"text": "\u0000"})
 
 
-@BOTH_WAYS
-async def test_silent_upstream_is_told_of_the_deadline(
-    raw: WatchedFleet, progress: ProgressFnT | None
-) -> None:
+async def test_silent_upstream_is_told_of_the_deadline(raw: WatchedFleet) -> None:
     before = len(text_of(await raw.call("cancelled")))
     with pytest.raises(UpstreamTimeoutError) as caught:
-        await raw.call("hang", seconds=0.05, progress=progress)
+        await raw.call("hang", seconds=0.05)
     assert caught.value.outcome == "unknown"
     assert len(text_of(await raw.call("cancelled"))) == before + 1
 
 
-@BOTH_WAYS
-async def test_upstream_is_told_of_a_cancelled_caller(
-    raw: WatchedFleet, progress: ProgressFnT | None
-) -> None:
+async def test_upstream_is_told_of_a_cancelled_caller(raw: WatchedFleet) -> None:
     before = len(text_of(await raw.call("cancelled")))
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(lambda: raw.call("hang", progress=progress))
+        tasks.start_soon(lambda: raw.call("hang"))
         # In order behind the hanging call on one pipe: once it is answered, that one has arrived.
         await raw.call("echo")
         tasks.cancel_scope.cancel()
     assert len(text_of(await raw.call("cancelled"))) == before + 1
 
 
-@BOTH_WAYS
-async def test_crash_is_unknown_and_the_next_call_works(tmp_path: Path, progress: ProgressFnT | None) -> None:
-    effect = tmp_path / "effect"
-    async with fleet_of(one=raw_server()) as fleet:
-        with pytest.raises(UpstreamLostError, match=r"(?s)status 7.*about to crash") as caught:
-            await fleet.call("crash", {"acts_on": str(effect)}, progress=progress)
-        assert caught.value.outcome == "unknown"
-        await fleet.call("echo")
-        assert effect.read_text() == "done\n"
-        assert [status for _, status in fleet.history] == ["ready", "starting", "ready"]
-
-
 @pytest.mark.parametrize("method", ["sampling/createMessage", "roots/list", "made/up"])
 async def test_requests_of_the_upstream_are_refused_and_do_not_hang(raw: WatchedFleet, method: str) -> None:
     assert "error" in text_of(await raw.call("ask", {"method": method}))
-
-
-async def test_progress_reaches_the_caller(raw: WatchedFleet) -> None:
-    seen = []
-
-    def note(progress: float, total: float | None, message: str | None) -> None:
-        seen.append((progress, total, message))
-
-    await raw.call("progress", progress=note)
-    assert seen == [(1.0, 2.0, None)]
 
 
 @pytest.mark.parametrize(("annotations", "times"), [({"readOnlyHint": True}, 3), ({}, 1)])
@@ -216,7 +179,7 @@ async def outcome(*failures: UpstreamError, is_safe: bool) -> object:
     """How many attempts an upstream has that fails in this order and then answers, and the class of its last error."""
     waiting, attempts = list(failures), 0
 
-    async def attempt() -> ToolResult:
+    async def attempt(failures: object) -> ToolResult:
         nonlocal attempts
         attempts += 1
         if waiting:

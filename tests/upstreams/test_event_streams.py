@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tests.upstreams.peers import DEADLINE_SECONDS, Clock, fleet_at
 from tests.upstreams.raw_http_server import TOOLS, RawHttpServer
 from tests.upstreams.test_http_upstreams import real_server
-from upstreams.errors import UpstreamLostError, UpstreamTimeoutError
+from upstreams.errors import UpstreamLostError
 from upstreams.transports import http
 
 pytestmark = pytest.mark.anyio
@@ -117,14 +117,6 @@ async def test_call_whose_stream_cannot_be_resumed_is_lost(first: str, streams: 
     async with fleet_at(Streaming(405, *streams, first=first).app) as fleet:
         with pytest.raises(UpstreamLostError):
             await fleet.call("echo")
-
-
-async def test_call_is_resumed_no_longer_than_its_seconds() -> None:
-    server = Streaming(405, *[503] * 100_000)
-    async with fleet_at(server.app) as fleet:
-        with pytest.raises(UpstreamTimeoutError):
-            await fleet.call("echo", seconds=0.1)
-        assert any("503" in remark for remark in fleet.one.diagnostics)
 
 
 class Cutting:

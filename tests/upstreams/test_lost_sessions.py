@@ -4,7 +4,7 @@ import pytest
 from mcp_types import JSONRPCRequest
 
 from upstreams.errors import UpstreamError, UpstreamSessionError, UpstreamUnavailableError
-from upstreams.transports.lost_sessions import lost_session
+from upstreams.transports.http_errors import lost_session
 
 AGAIN, RETIRED = UpstreamUnavailableError, UpstreamSessionError
 ID = "5f2b9c0e"

@@ -8,12 +8,9 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from manifests.json_value import Json
-from manifests.portal_manifest import HttpUpstream
 from tests.portal.peers import Barrier, Peer, never, tool
 from tests.upstreams.oauth_peer import (
     NAME,
-    RESOURCE_METADATA,
     SCOPE,
     SERVER_METADATA,
     ProtectedServer,
@@ -25,10 +22,9 @@ from tests.upstreams.oauth_peer import (
     signed_in,
     signed_in_fleet,
 )
-from tests.upstreams.peers import DEADLINE_SECONDS, closed_port, fleet_of
+from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of
 from upstreams.errors import (
     UpstreamError,
-    UpstreamNeedsLoginError,
     UpstreamRefusedError,
     UpstreamTimeoutError,
 )
@@ -56,17 +52,6 @@ async def test_login_finds_the_authorization_server_for_a_call(server: Protected
     assert server.authorization.grants == ["authorization_code"]
     (form,) = server.authorization.forms
     assert form["resource"] == server.url and form["code_verifier"]
-
-
-async def test_nobody_signed_in_is_told_with_the_command_to_run(server: ProtectedServer) -> None:
-    async with fleet_of(**{NAME: server.spec()}) as fleet:
-        state = fleet[NAME].state
-        assert state.status == "needs_login"
-        assert "mcp-code-portal login tickets" in state.detail
-        with pytest.raises(UpstreamNeedsLoginError, match="mcp-code-portal login tickets") as caught:
-            await echo(fleet)
-        assert caught.value.outcome == "not_started"
-    assert server.authorization.grants == []
 
 
 async def test_token_refused_mid_run_is_renewed_and_the_call_sent_again(server: ProtectedServer) -> None:
@@ -106,20 +91,6 @@ async def test_two_portals_do_not_use_the_same_refresh_token_twice(server: Prote
     assert server.authorization.grants.count("refresh_token") == 3
 
 
-async def test_authorization_server_that_is_away_costs_no_login(server: ProtectedServer) -> None:
-    async with signed_in_fleet(server) as fleet:
-        await echo(fleet)
-        server.authorization.expire()
-        server.authorization.answers["/token"] = saying({}, 503)
-        with pytest.raises(UpstreamError) as caught:
-            await echo(fleet)
-        assert caught.value.outcome == "not_started"
-        assert not isinstance(caught.value, UpstreamNeedsLoginError)
-        del server.authorization.answers["/token"]
-        await fleet.until(lambda: fleet[NAME].state.status == "ready")
-        assert await echo(fleet, a=1) == {"a": 1}
-
-
 async def test_token_that_is_refused_although_it_is_new_is_renewed_only_once(server: ProtectedServer) -> None:
     async with signed_in_fleet(server) as fleet:
         await echo(fleet)
@@ -143,7 +114,7 @@ async def test_tools_refused_alone_spend_few_refresh_tokens_and_need_no_login(
                 assert (caught.value.code, caught.value.outcome) == ("upstream_unauthorized", "failed")
             assert turn or await echo(fleet, a=1) == {"a": 1}, "at first they are refused in a row"
         assert server.authorization.grants == ["authorization_code", *["refresh_token"] * 2]
-        assert fleet.history[-1][1] == "ready" and fleet[NAME].connections == 2
+        assert fleet.history[-1][1] == "ready" and fleet[NAME].connector.opened == 2
         server.authorization.expire()  # what others notice
         assert await echo(fleet, a=2) == {"a": 2}
         server.refused_tools = set()
@@ -195,21 +166,6 @@ async def test_403_about_the_token_renews_once(
     assert server.authorization.grants.count("refresh_token") == 2 * renewals
 
 
-@pytest.mark.parametrize("before", ["", 'error_description="try scope=everything", '])
-async def test_scope_that_the_token_lacks_is_named(server: ProtectedServer, before: str) -> None:
-    async def needs_more(request: Request) -> Response:
-        token = request.headers["authorization"].removeprefix("Bearer ")
-        challenge = f'Bearer error="insufficient_scope", {before}scope="more {token}"'
-        return Response(status_code=403, headers={"www-authenticate": challenge})
-
-    async with signed_in_fleet(server) as fleet:
-        server.answers["/mcp"] = needs_more
-        with pytest.raises(UpstreamError) as caught:
-            await echo(fleet)
-    assert "the scope 'more [hidden]'" in str(caught.value)
-    assert "oauth.scope" in caught.value.remedy and "oauth.scope" not in str(caught.value)
-
-
 async def test_login_needs_only_the_head_of_what_answers_the_probe(server: ProtectedServer) -> None:
     async def never_ends() -> AsyncIterator[bytes]:
         yield b": open\n\n"
@@ -220,22 +176,6 @@ async def test_login_needs_only_the_head_of_what_answers_the_probe(server: Prote
 
     server.answers["/mcp"] = answer
     assert (await signed_in(server.spec())).access_token
-
-
-async def test_urls_are_sent_and_kept_as_they_are_written(server: ProtectedServer) -> None:
-    issuer = server.authorization.issuer.replace("127.0.0.1", "LocalHost")
-    url = server.url.replace("127.0.0.1", "LocalHost")
-    told: dict[str, Json] = {"resource": url, "authorization_servers": [issuer]}
-    server.answers[RESOURCE_METADATA] = saying(told)
-    paths = {"token": "token", "authorization": "authorize", "registration": "register"}
-    endpoints: dict[str, Json] = {f"{name}_endpoint": f"{issuer}/{path}" for name, path in paths.items()}
-    server.authorization.answers[SERVER_METADATA] = saying(
-        {"issuer": issuer, "code_challenge_methods_supported": ["S256"], **endpoints}
-    )
-    server.authorization.told_issuer = issuer
-    login = await signed_in(HttpUpstream.model_validate({"url": url.lower(), "oauth": {}}))
-    assert (login.resource, login.issuer, login.token_endpoint) == (url, issuer, f"{issuer}/token")
-    assert [form["resource"] for form in server.authorization.forms] == [url]
 
 
 @pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post"])
@@ -253,16 +193,3 @@ async def test_client_credentials_need_nobody_and_are_renewed(server: ProtectedS
         assert await echo(fleet, a=2) == {"a": 2}
     assert server.authorization.grants == ["client_credentials"] * 2
     assert {(form["scope"], form["resource"]) for form in server.authorization.forms} == {(SCOPE, server.url)}
-
-
-async def test_endpoints_of_the_manifest_need_no_metadata(server: ProtectedServer) -> None:
-    port, issuer = closed_port(), server.authorization.issuer
-    server.authorization.add_client("mine", "own-secret", redirect_uris=[f"http://127.0.0.1:{port}/callback"])
-    server.answers[RESOURCE_METADATA] = server.authorization.answers[SERVER_METADATA] = saying({}, 503)
-    endpoints: dict[str, Json] = {"authorize_url": f"{issuer}/authorize", "token_url": f"{issuer}/token"}
-    spec = server.spec(client_id="mine", client_secret="own-secret", redirect_port=port, **endpoints)
-    login = await logged_in(spec)
-    assert (login.issuer, login.resource, login.scope) == (issuer, server.url, SCOPE)
-    server.authorization.expire()
-    async with fleet_of(**{NAME: spec}) as fleet:
-        assert await echo(fleet, a=1) == {"a": 1}

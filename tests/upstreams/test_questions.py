@@ -9,8 +9,8 @@ from mcp_types import CreateMessageRequestParams, CreateMessageResult, ErrorData
 from manifests.json_value import Json
 from manifests.portal_manifest import HttpUpstream, SamplingRules
 from upstreams.errors import UpstreamIncompleteError
-from upstreams.notifications import AbandonedRequests
 from upstreams.questions import SAMPLE, QuestionError, ServerRequestRouter
+from upstreams.transports.notifications import AbandonedRequests
 
 pytestmark = pytest.mark.anyio
 
@@ -20,7 +20,7 @@ PARAMS = CreateMessageRequestParams(
 
 
 def sampling_router() -> ServerRequestRouter:
-    return ServerRequestRouter(HttpUpstream(url="http://x", sampling=SamplingRules()))
+    return ServerRequestRouter(HttpUpstream(url="http://x", sampling=SamplingRules()), AbandonedRequests())
 
 
 class Person:

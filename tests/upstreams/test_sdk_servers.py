@@ -16,10 +16,11 @@ from starlette.types import Receive, Scope, Send
 
 from manifests.json_value import Json
 from tests.upstreams.peers import DEADLINE_SECONDS, Clock, fleet_at, fleet_of, in_memory, raw_server
-from upstreams import connector, notifications
+from upstreams import connector
 from upstreams.errors import UpstreamTimeoutError
 from upstreams.session import MOST_EXTENSION
 from upstreams.tools import ToolResult
+from upstreams.transports import notifications
 from upstreams.transports.messages import known_handshake
 
 pytestmark = pytest.mark.anyio
@@ -137,30 +138,20 @@ async def test_modern_server_is_listed_again(refusals: list[int], monkeypatch: p
 ONCE = ["initialize", "notifications/initialized", "tools/list"]
 
 
-@pytest.mark.parametrize(
-    "probe", ["ignores", "has no id", "complains", "odd result", "dies", "dies later", "is deaf"]
-)
-async def test_server_that_does_not_know_the_probe_starts(tmp_path: Path, probe: str) -> None:
-    log = tmp_path / "log"
-    spec = raw_server(probe=probe, log=str(log), connect_seconds=1.5 if probe == "is deaf" else 20)
-    async with fleet_of(listings=tmp_path / "kept", settled=False, one=spec) as fleet:
-        await fleet.until(lambda: fleet.one.state.status == "ready")
-        assert fleet.one.stderr_tail() == ""
-    assert log.read_text().splitlines() == ["server/discover", *ONCE]
-
-
-@pytest.mark.parametrize(("probe", "second"), [
-    ({"probe": "ignores"}, "initialize"), ({"probe": "dies"}, "initialize"),
-    ({"probe": "dies later"}, "initialize"), ({}, "server/discover"),
+@pytest.mark.parametrize(("probe", "is_remembered"), [
+    ("ignores", True), ("has no id", False), ("complains", True), ("odd result", False), ("dies", True),
+    ("dies later", True), ("is deaf", True), (None, False),
 ])  # fmt: skip
-async def test_next_portal_knows_what_to_send_first(
-    tmp_path: Path, probe: dict[str, str], second: str
+async def test_server_that_does_not_know_the_probe_starts_and_gets_it_again_unless_it_cost_time(
+    tmp_path: Path, probe: str | None, is_remembered: bool
 ) -> None:
-    log = tmp_path / "log"
-    for first in ("server/discover", second):
-        async with fleet_of(listings=tmp_path / "kept", one=raw_server(log=str(log), **probe)) as fleet:
-            assert fleet.one.state.status == "ready"
-        assert log.read_text().splitlines()[0] == first
+    log, more = tmp_path / "log", {} if probe is None else {"probe": probe}
+    spec = raw_server(log=str(log), connect_seconds=1.5 if probe == "is deaf" else 20, **more)
+    for sent_first in (["server/discover"], [] if is_remembered else ["server/discover"]):
+        async with fleet_of(listings=tmp_path / "kept", settled=False, one=spec) as fleet:
+            await fleet.until(lambda: fleet.one.state.status == "ready")
+            assert fleet.one.stderr_tail() == ""
+        assert log.read_text().splitlines() == [*sent_first, *ONCE]
         log.unlink()
 
 

@@ -1,30 +1,25 @@
 """Upstreams start, stop, fail and come back, and their callers learn about it."""
 
 import os
-import sys
 from pathlib import Path
 
 import anyio
 import pytest
 import yaml
 
-from manifests.json_value import Json
 from manifests.loader import load_manifest
 from manifests.portal_manifest import HttpUpstream, StdioUpstream
 from tests.upstreams.peers import (
     DEADLINE_SECONDS,
-    RAW_SERVER,
     WatchedFleet,
     fleet_at,
     fleet_of,
     http_peer,
-    open_fleet,
     raw_server,
     text_of,
 )
 from tests.upstreams.raw_http_server import RawHttpServer
-from upstreams.errors import UpstreamError, UpstreamUnavailableError
-from upstreams.fleet import UpstreamSettings
+from upstreams.errors import UpstreamAnswerError, UpstreamError
 from upstreams.tools import ListingStore
 
 pytestmark = pytest.mark.anyio
@@ -46,28 +41,11 @@ async def test_a_hanging_and_a_dead_upstream_do_not_delay_a_good_one(tmp_path: P
         assert [upstream.name for upstream in await fleet.fleet.settled(0, ["good", "dead"])] == []
 
 
-async def test_call_waits_for_an_upstream_that_is_starting(tmp_path: Path) -> None:
-    fifo = tmp_path / "go"
-    os.mkfifo(fifo)
-    starting = fleet_of(settled=False, one=raw_server(waits_for=str(fifo)))
-    async with starting as fleet, anyio.create_task_group() as tasks:
-        tasks.start_soon(fleet.call, "echo")
-        await anyio.to_thread.run_sync(fifo.write_text, "go")
-
-
-async def test_down_upstream_answers_at_once_and_says_why_and_since_when() -> None:
-    async with fleet_of(one=StdioUpstream(command="uvx-of-nowhere")) as fleet:
-        with pytest.raises(
-            UpstreamUnavailableError, match="'uvx-of-nowhere' was not found on PATH"
-        ) as caught:
-            await fleet.call("echo")
-        assert f"{fleet.one.state.since:%Y-%m-%d}" in str(caught.value)
-        assert caught.value.outcome == "not_started"
-
-
 async def test_upstream_that_keeps_crashing_is_down_and_comes_back() -> None:
     async with fleet_of(one=raw_server()) as fleet:
         for _ in range(2):
+            with pytest.raises(UpstreamAnswerError):  # an answer that nobody can read is no sign of health
+                await fleet.call("raw", {"result": '{"resultType": "odd"}'})
             with pytest.raises(UpstreamError):
                 await fleet.call("crash")
         await fleet.until(lambda: ("one", "down") in fleet.history)
@@ -162,38 +140,13 @@ async def test_idle_child_is_stopped_and_started_again_by_the_next_call(tmp_path
     assert seen == ["ready", "idle", "starting", "ready", "idle", "stopped"]
 
 
-TOOLS_OF_SETTING = """
-import json, os, runpy, sys
-names = os.environ["TOOLSET"].split(",")
-sys.argv[1:] = [json.dumps({"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in names]})]
-runpy.run_path(%r)
-"""
-
-
-async def listed(folder: Path, entry: Json) -> list[str]:
-    """The names of the tools that a portal knows that has the entry in its manifest."""
-    path = folder / "portal.yaml"
-    path.write_text(yaml.safe_dump({"upstreams": {"one": entry}}))
-    manifest = load_manifest(path, {})
-    async with open_fleet({}, folder, lambda upstream: None, folder / "listings") as fleet:
-        (spec,) = manifest.portal.upstreams.values()
-        fleet.replace({"one": UpstreamSettings(spec, written=manifest.written["one"])}, ())
-        assert not await fleet.settled(DEADLINE_SECONDS)
-        return [tool.name for tool in fleet["one"].tools]
-
-
-async def test_a_server_whose_environment_is_configured_otherwise_is_listed_anew(tmp_path: Path) -> None:
-    code = TOOLS_OF_SETTING % str(RAW_SERVER)
-    for names in ("alpha", "alpha,beta"):
-        entry = {"command": sys.executable, "args": ["-c", code], "start": "lazy", "env": {"TOOLSET": names}}
-        assert await listed(tmp_path, entry) == names.split(",")
-
-
-def test_what_a_reference_fills_in_is_in_no_hash(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("env", "count"), [("${DOOR}", 1), ("{door}", 2)], ids=["a reference", "a value"])
+def test_listing_is_of_its_section_as_it_is_written(tmp_path: Path, env: str, count: int) -> None:
+    """So a changed one is listed anew, and what a reference fills in is in no hash."""
     path, files = tmp_path / "portal.yaml", set()
-    path.write_text("upstreams: {one: {command: server, env: {DOOR: '${DOOR}'}}}")
     for door in ("1234", "4321"):
-        manifest = load_manifest(path, {"DOOR": door})
-        spec, written = manifest.portal.upstreams["one"], manifest.written["one"]
-        files.add(ListingStore(tmp_path / "listings", "one", spec, tmp_path, written).file)
-    assert len(files) == 1
+        entry = {"command": "server", "env": {"DOOR": env.replace("{door}", door)}}
+        path.write_text(yaml.safe_dump({"upstreams": {"one": entry}}))
+        written = load_manifest(path, {"DOOR": door}).written["one"]
+        files.add(ListingStore(tmp_path / "listings", "one", tmp_path, written).file)
+    assert len(files) == count

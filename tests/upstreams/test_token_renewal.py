@@ -76,7 +76,8 @@ async def test_refusal_of_a_renewal_names_the_setting_that_mends_it(server: Prot
 
 
 @pytest.mark.parametrize(
-    ("body", "status"), [({"error": "temporarily_unavailable"}, 200), ({"error": "server_error"}, 400)]
+    ("body", "status"),
+    [({}, 503), ({"error": "temporarily_unavailable"}, 200), ({"error": "server_error"}, 400)],
 )
 async def test_authorization_server_out_of_order_is_waited_for(
     server: ProtectedServer, body: Json, status: int
@@ -87,6 +88,7 @@ async def test_authorization_server_out_of_order_is_waited_for(
         server.authorization.answers["/token"] = saying(body, status)
         with pytest.raises(UpstreamError) as caught:
             await kept.renewed(await kept.headers())
+        assert caught.value.outcome == "not_started"
         assert not isinstance(caught.value, UpstreamNeedsLoginError)
         del server.authorization.answers["/token"]
         assert await kept.renewed(await kept.headers())

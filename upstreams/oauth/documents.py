@@ -72,8 +72,6 @@ class Token(_Document):
 
 
 class Registration(_Document):
-    """A registered client."""
-
     client_id: Annotated[str, Field(min_length=1)]
     client_secret: str | None = None
     token_endpoint_auth_method: str | None = None

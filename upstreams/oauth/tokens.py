@@ -178,7 +178,6 @@ class LoginStore:
         await anyio.to_thread.run_sync(self._save, login.model_dump_json())
 
     async def replace(self, before: Login, after: Login) -> Login:
-        """Replace the login under the lock. Raises OAuthError: it cannot be stored."""
         await self.save(after)
         return after
 

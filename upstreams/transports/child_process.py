@@ -171,7 +171,6 @@ class Child:
         await process.aclose()
 
     async def _has_ended(self, seconds: float) -> bool:
-        """Wait at most `seconds` for the process. Returns whether it ended."""
         with anyio.move_on_after(seconds):
             await self._process.wait()
         return self._process.returncode is not None
@@ -214,10 +213,6 @@ class StderrTail:
         """The lines that have a letter, masked and cut to 200 characters."""
         shown = (self._redact.excerpt(line, 200) for line in [*self._lines, self._partial])
         return tuple(line for line in shown if any(map(str.isalpha, line)))
-
-    def last_line(self) -> str:
-        """The stderr line that explains why the server ended."""
-        return crash_reason(self.lines())
 
 
 _MAX_REASON_CHARACTERS: Final = 300

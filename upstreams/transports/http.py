@@ -9,6 +9,7 @@ Source: MCP 2026-07-28, basic/transports/streamable-http; 2025-06-18, basic/tran
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import urljoin
@@ -34,9 +35,8 @@ from upstreams.health import Diagnostics
 from upstreams.http_client import Guard, Route, guarded_client, origin
 from upstreams.transports import http_errors
 from upstreams.transports.http_credentials import SUBJECT, HttpCredentials
-from upstreams.transports.lost_sessions import lost_session
 from upstreams.transports.messages import InboundLimits, MessageReader, failure_of, is_answer_to
-from upstreams.transports.wire import Wire, WireHandlers
+from upstreams.transports.wire import Wire
 
 _WRITE_SECONDS: Final = 60.0
 _KEPT_CONNECTIONS: Final = 32
@@ -82,7 +82,7 @@ _NEVER_SENT: Final = (
 
 @asynccontextmanager
 async def open_http_wire(
-    spec: HttpUpstream, diagnostics: Diagnostics, handlers: WireHandlers, credentials: HttpCredentials
+    spec: HttpUpstream, credentials: HttpCredentials, diagnostics: Diagnostics
 ) -> AsyncIterator[Wire]:
     """Open a wire over the manifest's transport. Streamable HTTP sends nothing yet.
 
@@ -99,7 +99,7 @@ async def open_http_wire(
         {"accept-encoding": "identity", **spec.headers},
     )
     async with client, anyio.create_task_group() as tasks:
-        transport = kind(spec, client, route, tasks, diagnostics, handlers, credentials)
+        transport = kind(spec, client, route, tasks, diagnostics, credentials)
         if isinstance(transport, HttpWithSse):
             await transport.connect(spec.connect_seconds)
         try:
@@ -109,36 +109,28 @@ async def open_http_wire(
             tasks.cancel_scope.cancel()
 
 
+@dataclass(eq=False)
 class HttpTransport(AsyncResource):
     """The messages of one connection: posts requests, and passes what arrives to its wire."""
 
-    def __init__(
-        self,
-        spec: HttpUpstream,
-        client: httpx2.AsyncClient,
-        route: Route,
-        tasks: TaskGroup,
-        diagnostics: Diagnostics,
-        handlers: WireHandlers,
-        credentials: HttpCredentials,
-    ) -> None:
-        self._url = str(spec.url)
-        self._client = client
-        self._route = route
-        self._tasks = tasks
-        self._diagnostics = diagnostics
-        self._connect_seconds = spec.connect_seconds
-        self._credentials = credentials
-        self._limits = InboundLimits(spec.message_bytes)
-        self._reader = MessageReader(self._limits, diagnostics, self._credentials.masked)
+    spec: HttpUpstream
+    client: httpx2.AsyncClient
+    route: Route
+    tasks: TaskGroup
+    diagnostics: Diagnostics
+    credentials: HttpCredentials
+
+    def __post_init__(self) -> None:
+        self._url = str(self.spec.url)
+        self._limits = InboundLimits(self.spec.message_bytes)
+        self._reader = MessageReader(self._limits, self.diagnostics, self.credentials.masked)
         self._inbox, received = anyio.create_memory_object_stream[SessionMessage]()
-        self.wire = Wire(received, self, self._limits, handlers, closes_requests=spec.transport != "sse")
+        self.wire = Wire(received, self, self._limits, closes_requests=self.spec.transport != "sse")
         self._session = ""
         self._version = ""
         self._notice_limiter = anyio.CapacityLimiter(_NOTICES_AT_ONCE)
 
     async def end_session(self) -> None:
-        """End the server's session, if there is one."""
         if not self._session or self._version in _DIES_OF_DELETE:
             return
         # Shielded: the connection may be closing because of a cancellation.
@@ -152,7 +144,7 @@ class HttpTransport(AsyncResource):
         elif not isinstance(item.message, JSONRPCRequest):
             # In the background: neither the next message nor a cancelled caller must wait for them.
             if self._notice_limiter.statistics().tasks_waiting < _MAX_NOTICES:
-                self._tasks.start_soon(self._notify, item)
+                self.tasks.start_soon(self._notify, item)
         else:
             await self._ask(item, item.message)
 
@@ -180,13 +172,13 @@ class HttpTransport(AsyncResource):
     async def _request(
         self, method: str, headers: Mapping[str, str], body: bytes = b"", subject: str = ""
     ) -> httpx2.Response:
-        request = self._client.build_request(method, self._url, headers=headers, content=body or None)
+        request = self.client.build_request(method, self._url, headers=headers, content=body or None)
         request.extensions[SUBJECT] = subject
         try:
-            return await self._credentials.send(request, self._client)
+            return await self.credentials.send(request, self.client)
         except httpx2.RequestError as error:
             failure = UpstreamUnavailableError if isinstance(error, _NEVER_SENT) else UpstreamLostError
-            raise failure(self._route.explain(error)) from error
+            raise failure(self.route.explain(error)) from error
 
     async def _notify(self, item: SessionMessage) -> None:
         """Send a message that is not answered: a notification or a reply."""
@@ -194,14 +186,14 @@ class HttpTransport(AsyncResource):
         is_notice = isinstance(item.message, JSONRPCNotification) and item.message.method != _INITIALIZED
         try:
             async with self._notice_limiter:
-                with anyio.move_on_after(NOTICE_SECONDS if is_notice else self._connect_seconds):
+                with anyio.move_on_after(NOTICE_SECONDS if is_notice else self.spec.connect_seconds):
                     response = await self._post(item)
                     problem = http_errors.status_line(response) if response.is_error else ""
                     await _read_prefix(response)
         except UpstreamError as error:
             problem = str(error)
         if problem:
-            self._diagnostics.note(f"a notification was not delivered: {problem}")
+            self.diagnostics.note(f"a notification was not delivered: {problem}")
 
     async def _deliver(self, text: bytes, request: JSONRPCRequest | None) -> bool:
         """Deliver an event. Returns whether it answers this request. Raises UpstreamError: it is unreadable."""
@@ -227,7 +219,9 @@ class HttpTransport(AsyncResource):
         """Raises UpstreamError if an answer with HTTP 200 reports a lost session."""
         if isinstance(answer, JSONRPCError) and failure_of(answer.error) is None:
             error = answer.error
-            if lost := lost_session(HTTPStatus.OK, error.message, self._session, error.code, request):
+            if lost := http_errors.lost_session(
+                HTTPStatus.OK, error.message, self._session, error.code, request
+            ):
                 raise lost(f"no longer knows this session: {error.message}")
 
     async def _hand_over(self, message: SessionMessage) -> None:
@@ -267,18 +261,14 @@ class StreamableHttp(HttpTransport):
     async def send(self, item: SessionMessage) -> None:
         stamped = item.metadata.headers if isinstance(item.metadata, ClientMessageMetadata) else None
         self._version = (stamped or {}).get(MCP_PROTOCOL_VERSION_HEADER, self._version)
-        match item.message:
-            case JSONRPCRequest(method="initialize"):
-                self._version = ""  # forget the version that the probe announced
-            case JSONRPCNotification(method="notifications/initialized"):
-                await super().send(item)
-                if self._session:
-                    self._tasks.start_soon(self._listen)
-                return
-            case JSONRPCNotification(method="notifications/cancelled"):
-                if self._version in MODERN_PROTOCOL_VERSIONS:
-                    return  # closing the request cancels it
+        method = getattr(item.message, "method", "")
+        if method == "initialize":
+            self._version = ""  # forget the version that the probe announced
+        if method == "notifications/cancelled" and self._version in MODERN_PROTOCOL_VERSIONS:
+            return  # closing the request cancels it
         await super().send(item)
+        if method == _INITIALIZED and self._session:
+            self.tasks.start_soon(self._listen)
 
     async def _ask(self, item: SessionMessage, request: JSONRPCRequest) -> None:
         response = await self._post(item)
@@ -293,7 +283,7 @@ class StreamableHttp(HttpTransport):
             body = await self._body(response, request)
             status = http_errors.status_line(response) if response.is_error else ""
             if response.is_error and (remedy := http_errors.status_remedy(response)):
-                self._diagnostics.note(remedy)
+                self.diagnostics.note(remedy)
             answer = self._reader.read_answer(body, request.id, status)
             self._check_session(answer, request)
             await self._hand_over(SessionMessage(answer))
@@ -309,7 +299,7 @@ class StreamableHttp(HttpTransport):
                     add(len(chunk))
                     body += chunk
             return bytes(body)
-        start, redact = self._credentials.masked(await _read_prefix(response)), self._diagnostics.redact
+        start, redact = self.credentials.masked(await _read_prefix(response)), self.diagnostics.redact
         if response.is_success:
             raise UpstreamAnswerError(
                 f"the answer is {kind or 'untyped'} instead of JSON: {redact.excerpt(start)!r}"
@@ -359,13 +349,13 @@ class StreamableHttp(HttpTransport):
         try:
             response = await self._request("GET", headers)
         except UpstreamError as error:
-            self._diagnostics.note(f"the event stream cannot be opened: {error}")
+            self.diagnostics.note(f"the event stream cannot be opened: {error}")
             return 0
         if response.is_success and http_errors.kind_of(response) == _EVENTS:
             return response
         await response.aclose()
         if response.is_server_error:
-            self._diagnostics.note(f"the event stream cannot be opened: {http_errors.status_line(response)}")
+            self.diagnostics.note(f"the event stream cannot be opened: {http_errors.status_line(response)}")
         return response.status_code
 
     async def _listen(self) -> None:
@@ -384,7 +374,7 @@ class HttpWithSse(HttpTransport):
     async def connect(self, seconds: float) -> None:
         """Wait for the endpoint event. Raises UpstreamError: it does not come."""
         with anyio.move_on_after(seconds) as connecting:
-            await self._tasks.start(self._read)
+            await self.tasks.start(self._read)
         if connecting.cancelled_caught:
             raise UpstreamUnavailableError(f"sent no endpoint within {seconds:g} s")
 
@@ -396,7 +386,7 @@ class HttpWithSse(HttpTransport):
                 response = await self._request("GET", {"accept": _EVENTS})
                 if not response.is_success or http_errors.kind_of(response) != _EVENTS:
                     await response.aclose()
-                    raise http_errors.status_error(response, b"", self._diagnostics.redact)
+                    raise http_errors.status_error(response, b"", self.diagnostics.redact)
                 async for event in self._events(response):
                     if event.event == "endpoint" and not is_started:
                         self._url = self._endpoint(event.data)
@@ -414,7 +404,7 @@ class HttpWithSse(HttpTransport):
     async def _ask(self, item: SessionMessage, request: JSONRPCRequest) -> None:
         # Some servers respond to the POST only after the work; the wire cancels it once the answer has come.
         response = await self._post(item)
-        body, redact = self._credentials.masked(await _read_prefix(response)), self._diagnostics.redact
+        body, redact = self.credentials.masked(await _read_prefix(response)), self.diagnostics.redact
         if response.is_success:
             self._is_known = True
             return
@@ -424,7 +414,7 @@ class HttpWithSse(HttpTransport):
             path = redact.excerpt(httpx2.URL(self._url).path.encode())
             raise UpstreamAnswerError(f"{error}, at {path!r}, the path that its endpoint event names")
         words, session = body.decode("utf-8", "replace"), self._url if self._is_known else ""
-        if lost := lost_session(response.status_code, words, session):
+        if lost := http_errors.lost_session(response.status_code, words, session):
             raise lost(f"no longer knows this session: {error}")
         raise error
 

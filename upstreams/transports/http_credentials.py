@@ -102,7 +102,6 @@ class HttpCredentials:
         return False
 
     def _mask_new(self, secrets: Collection[str]) -> None:
-        """Mask renewed secrets from now on."""
         self._redact.add(secrets)
         self._sent.append(secrets)
         self._mask = Redaction(self._secrets.union(*self._sent))

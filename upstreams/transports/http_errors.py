@@ -1,23 +1,43 @@
-"""Turns HTTP responses and exceptions into errors."""
+"""Turns HTTP responses and exceptions into errors, and finds out whether a server has lost the session."""
 
 import re
 from http import HTTPStatus
 from typing import Final
 
 import httpx2
-from mcp_types import JSONRPCRequest
+from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND, JSONRPCRequest
 
 from manifests.json_value import Json
 from upstreams import errors
 from upstreams.redaction import Redaction
 from upstreams.transports.http_credentials import REFUSED_ALONE, challenge_of, is_unauthorized
-from upstreams.transports.lost_sessions import lost_session
 from upstreams.transports.messages import is_answer_to, parsed
 
 SESSION_HEADER: Final = "mcp-session-id"
 _DAY_SECONDS: Final = 86_400.0
 _TEXTS: Final = ("text/plain", "application/json", "")
 """The media types whose beginning is shown; "" for none."""
+
+_SESSION_NOT_FOUND: Final = -32001  # of the TypeScript SDK's transport
+_RESOURCE_NOT_FOUND: Final = -32002
+_ABOUT_THE_CALL: Final = (METHOD_NOT_FOUND, INVALID_PARAMS, _RESOURCE_NOT_FOUND)
+
+_IS_GONE: Final = (
+    r"(?:not|n't) (?:be )?(?:found|exist|valid|known|active|available|initiali[sz]ed|recogni[sz]ed)|unknown|invalid"
+    r"|expired|stale|inactive|revoked|unrecogni[sz]ed|terminated|closed|ended|gone|lost|missing|required|deleted"
+    r"|evicted|timed out|no longer"
+)
+_SAYS_SO: Final = re.compile(
+    r"\b(?:no|not an?|find|unknown|invalid|expired|missing|stale|unrecogni[sz]ed|inactive|terminated)"
+    r"(?: (?:or|an?|the|valid|active|such|known|existing|missing|expired|unknown|transport|found|for|mcp))*"
+    r" (?:mcp[- ])?session(?! (?:cookie|file|name|token|key))|"
+    r"(?:^|[^\w\s-]\s*|\b(?:mcp|http|the|this|that|your|current|given|provided|requested)[ -])session(?:[- ]?id)?"
+    r"(?: with(?: the)? id)?(?:(?: |: ?|=)[`'\"<(\[]*[\w.:-]+[`'\">)\]]*)?[: ,]*"
+    rf"(?:\b(?:is|was|has|been|do|does|did|could|can|ca|wo|be) ?)*(?:{_IS_GONE})"
+    r"|\bmcp-session-id header is required|\b(?:server|connection|transport)(?: is| was)? not (?:yet )?initiali[sz]ed"
+)
+_WORD_BREAK: Final = re.compile(r"_|(?<=[a-z])(?=[A-Z])")
+_MAX_CHARACTERS: Final = 2_000
 
 
 def kind_of(response: httpx2.Response) -> str:
@@ -118,3 +138,30 @@ def _json_rpc_answer(response: httpx2.Response, body: bytes) -> dict[str, Json] 
     error = answer.get("error")
     is_error = isinstance(error, dict) and isinstance(error.get("code"), int) and "message" in error
     return answer if is_error or isinstance(answer.get("result"), dict) else None
+
+
+def lost_session(
+    status: int, text: str, session: str, code: int | None = None, answered: JSONRPCRequest | None = None
+) -> type[errors.UpstreamError] | None:
+    """The class of the error if the server refuses a request because it has lost the session.
+
+    None if it is about something else, or the request had no session. `code` is the JSON-RPC error code. `answered` is
+    the request if the error has its id, so the server has parsed it. docs/upstreams.md, "Lost sessions", has the table.
+    After an UpstreamUnavailableError the call is sent again; after an UpstreamSessionError the next has a new session.
+
+    An error names the session by its id, or by the words above. With the request's id it may be a tool's own error.
+
+    Source: MCP 2025-11-25, basic/transports#session-management.
+    """
+    if not session or status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.TOO_MANY_REQUESTS):
+        return None
+    may_be_tools = answered is not None and "session" in str(answered.params).lower()
+    words = "" if may_be_tools else _WORD_BREAK.sub(" ", text[:_MAX_CHARACTERS]).lower()
+    says_so = session in text or _SAYS_SO.search(words) is not None
+    is_for_sure = answered is None or (says_so and code == _SESSION_NOT_FOUND)
+    if (status == HTTPStatus.NOT_FOUND and is_for_sure) or (
+        status == HTTPStatus.BAD_REQUEST and answered is None and says_so
+    ):
+        return errors.UpstreamUnavailableError
+    is_gone = status in (HTTPStatus.NOT_FOUND, HTTPStatus.GONE) and code not in _ABOUT_THE_CALL
+    return errors.UpstreamSessionError if says_so or is_gone else None

@@ -4,10 +4,12 @@ The SDK's stdio client is not used: it adds five variables to the environment, r
 copying, fails on invalid UTF-8, and takes four seconds to close.
 """
 
+import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 import anyio
@@ -16,11 +18,12 @@ from anyio.abc import AsyncResource, ByteReceiveStream, ByteSendStream, ObjectRe
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCRequest
 
+from manifests.portal_manifest import StdioUpstream
 from upstreams.errors import UpstreamUnreadError
 from upstreams.health import Diagnostics
-from upstreams.transports.child_process import ChildCommand, open_child
+from upstreams.transports.child_process import ChildCommand, crash_reason, open_child
 from upstreams.transports.messages import InboundLimits, MessageReader
-from upstreams.transports.wire import Wire, WireHandlers
+from upstreams.transports.wire import Wire
 
 _MAX_UNREAD_BYTES: Final = 64 * 1024 * 1024
 _NOTIFICATION_SECONDS: Final = 0.05
@@ -29,28 +32,25 @@ _MESSAGES_PER_TURN: Final = 50
 
 @asynccontextmanager
 async def open_stdio_wire(
-    command: ChildCommand,
-    diagnostics: Diagnostics,
-    handlers: WireHandlers,
-    mask: Callable[[bytes], bytes],
-    message_bytes: int,
+    spec: StdioUpstream, folder: Path, mask: Callable[[bytes], bytes], diagnostics: Diagnostics
 ) -> AsyncIterator[Wire]:
-    """Start a child and open its wire. On exit the child and all its descendants are gone.
+    """Start a child of `folder` and open its wire. On exit the child and all its descendants are gone.
 
     `mask` masks the child's messages before they are parsed. Call it from the event loop's thread: the kernel ties the
     supervisor's death signal to that thread. Raises UpstreamUnavailableError: it cannot be started.
     """
+    # Looked up at every attempt: the command may have been installed since.
+    command = ChildCommand.of(spec, folder, os.environ)
     async with open_child(command, diagnostics.redact) as child:
         former = diagnostics.stderr()
         diagnostics.stderr = lambda: child.stderr.lines() or former
-        limits = InboundLimits(message_bytes)
+        limits = InboundLimits(spec.message_bytes)
         stdin = ChildInput(child.stdin)
         yield Wire(
             ChildOutput(child.stdout, MessageReader(limits, diagnostics, mask), limits),
             stdin,
             limits,
-            handlers,
-            last_stderr_line=child.stderr.last_line,
+            last_stderr_line=lambda: crash_reason(child.stderr.lines()),
             forget_stderr=child.stderr.forget,
             exit_status=lambda: child.exit_status(stdin.fault or "closed its stdout"),
         )

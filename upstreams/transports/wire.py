@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final, TypeAlias
 
@@ -19,6 +18,7 @@ from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from manifests.json_value import Json
 from upstreams.errors import UpstreamCutOffError, UpstreamError
 from upstreams.transports.messages import STRAY_ANSWER_UNITS, InboundLimits, known_handshake
+from upstreams.transports.notifications import AbandonedRequests, Notifications
 
 _CLOSED: Final = object()
 
@@ -26,18 +26,6 @@ Answer: TypeAlias = types.JSONRPCResponse | types.JSONRPCError
 
 ProgressHandler: TypeAlias = Callable[[float, float | None, str | None], None]
 """Called with the progress of a call, the total if known, and a message."""
-
-
-@dataclass(frozen=True)
-class WireHandlers:
-    """What a wire tells its session."""
-
-    notified: Callable[[str, Mapping[str, Json]], None] = lambda method, params: None
-    """Called with each notification that the SDK does not handle, before any later message."""
-    answered: Callable[[types.RequestId | None], bool] = lambda request_id: False
-    """Called with the id of each answer, also late ones. Returns whether it is the first answer to the request."""
-    has_abandoned: Callable[[], bool] = lambda: False
-    """Whether an abandoned request may still be answered."""
 
 
 class Wire(JSONRPCDispatcher):
@@ -52,7 +40,6 @@ class Wire(JSONRPCDispatcher):
         read_stream: Any,  # the SDK's stream protocols have no public name
         write_stream: Any,
         limits: InboundLimits,
-        handlers: WireHandlers,
         *,
         last_stderr_line: Callable[[], str] = lambda: "",
         exit_status: Callable[[], Awaitable[str]] | None = None,
@@ -72,7 +59,9 @@ class Wire(JSONRPCDispatcher):
         self._reason = ""
         self.closes_requests = closes_requests
         """Whether an abandoned request is closed, and with it any further message about it."""
-        self._handlers = handlers
+        self.notifications = Notifications()
+        self.abandoned = AbandonedRequests()
+        """Abandoned calls, whose requests are not answered."""
         self.last_stderr_line = last_stderr_line
         self.forget_stderr = forget_stderr
         self.cut_off_reason = ""
@@ -163,8 +152,8 @@ class Wire(JSONRPCDispatcher):
         if request_id is None and isinstance(message, types.JSONRPCError):
             # An error without an id answers the only request in flight, unless it may answer an abandoned one.
             waiting = [*self._awaited.keys() - self._subscriptions]
-            request_id = waiting[0] if len(waiting) == 1 and not self._handlers.has_abandoned() else None
-        is_first = self._handlers.answered(request_id)
+            request_id = waiting[0] if len(waiting) == 1 and not self.abandoned.owners() else None
+        is_first = self.abandoned.answered(request_id)
         answered = None if request_id is None else self._awaited.get(dispatcher.coerce_request_id(request_id))
         if answered is not None and not answered.done():
             answered.set_result(message)
@@ -173,7 +162,6 @@ class Wire(JSONRPCDispatcher):
         return False
 
     def awaits(self, request_id: types.RequestId | None) -> bool:
-        """Whether a request with this id is in flight."""
         return request_id is not None and dispatcher.coerce_request_id(request_id) in self._awaited
 
     def _handle_progress(self, params: Mapping[str, Json]) -> None:
@@ -213,7 +201,7 @@ class Wire(JSONRPCDispatcher):
             if method == "notifications/progress":
                 self._handle_progress(params or {})
             elif not dispatcher.run_notify_intercept(on_notify_intercept, method, params):
-                self._handlers.notified(method, params or {})
+                self.notifications.handle(method)
             return True
 
         try:

@@ -94,7 +94,7 @@ async def record_attempt(
         instruments.METHOD: method,
         instruments.UPSTREAM: upstream.name,
         instruments.TRANSPORT: "pipe" if isinstance(upstream.spec, StdioUpstream) else "tcp",
-        instruments.PROTOCOL: session.version,
+        instruments.PROTOCOL: session.revision.version,
     }
     if tool:
         attributes |= {instruments.OPERATION: instruments.EXECUTE_TOOL, instruments.TOOL: tool}
@@ -132,7 +132,7 @@ def observe_portal(telemetry: Telemetry, fleet: Fleet, sandbox: Callable[[], San
         ]
 
     def connections(options: CallbackOptions) -> Iterable[Observation]:
-        return [Observation(each.connections, {instruments.UPSTREAM: each.name}) for each in fleet]
+        return [Observation(each.connector.opened, {instruments.UPSTREAM: each.name}) for each in fleet]
 
     gauge, total = telemetry.meter.create_observable_gauge, telemetry.meter.create_observable_counter
     gauge("mcp_code_portal.queue.length", [waiting], "{script}", "Scripts that wait for a process.")

@@ -13,12 +13,14 @@ from mcp_types import CallToolResult
 from structlog.testing import capture_logs
 
 from manifests.errors import ManifestError
+from manifests.grants import NETWORK
 from manifests.json_value import Json
 from manifests.loader import load_manifest
 from manifests.manifest import Manifest
 from manifests.own_files import lock_text
 from manifests.portal_manifest import StdioUpstream
 from portal.app.reload import without_fixed
+from sandbox_runtime.call_port import ToolCall
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, raw, structured, tool, write_manifest
 
 SHUT: Json = {"tools": {"deny": ["*"]}}
@@ -126,6 +128,20 @@ async def test_call_that_waits_for_an_upstream_goes_to_the_one_that_replaces_it(
                 await anyio.lowlevel.checkpoint()
         await reload(portal, tmp_path, lambda data: data["upstreams"].update(up=raw()))
     assert answers == [{"a": 1}]
+
+
+@pytest.mark.parametrize(("removed", "sources"), [("", {"dead"}), ("dead", {"up", NETWORK})])
+async def test_words_of_an_upstream_that_was_removed_count_as_those_of_any(
+    tmp_path: Path, removed: str, sources: set[str]
+) -> None:
+    async with opened(tmp_path, {"up": Peer(), "dead": raw(exits_with=3)}) as portal:
+        await portal.search()  # which waits for the upstreams
+        calls = await portal.calls()
+        await reload(portal, tmp_path, lambda data: data["upstreams"].pop(removed, None))
+        calls.open(1, "dead.echo")
+        outcome = await calls(ToolCall(1, "dead.echo", {}))
+        assert outcome.error is not None and outcome.error.code == "upstream_unavailable"
+        assert calls.run.authorization.sources == sources
 
 
 async def test_what_needs_a_restart_is_told_and_not_applied(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from tests.portal.clients import (
 from tests.portal.peers import DEADLINE_SECONDS, states, write_manifest
 from upstreams.errors import UpstreamIncompleteError
 from upstreams.questions import ServerRequestRouter
+from upstreams.transports.notifications import AbandonedRequests
 
 pytestmark = [
     pytest.mark.anyio,
@@ -195,7 +196,7 @@ async def test_a_question_ends_with_the_time_of_its_call(tmp_path: Path) -> None
     ],
 )
 async def test_what_asks_in_no_sensible_way_ends_its_call(requests: Json) -> None:
-    router = ServerRequestRouter(HttpUpstream(url="http://x"))
+    router = ServerRequestRouter(HttpUpstream(url="http://x"), AbandonedRequests())
 
     async def ask(answers: dict[str, Json]) -> dict[str, Json]:
         return {"resultType": "input_required", "inputRequests": requests, "requestState": "s"}

@@ -26,7 +26,6 @@ from tests.upstreams.faults.http_server import (
     words,
 )
 from tests.upstreams.faults.http_server import Fault as Strike
-from tests.upstreams.faults.proxy import Proxy
 from upstreams import health
 from upstreams.health import FAILURES_IN_A_ROW
 from upstreams.questions import MAX_ROUNDS
@@ -239,21 +238,6 @@ async def test_stream_that_breaks_off_is_asked_for_again_once_a_second(tmp_path:
     async with struck(tmp_path, fault) as (server, bench_):
         assert await bench_.call("faulty.act") == LATE
         assert server.resumptions <= CALL_SECONDS + 1
-
-
-async def test_vanished_route_is_noticed_and_the_upstream_comes_back_with_it(tmp_path: Path) -> None:
-    async with FaultyHttpServer().serving() as server, Proxy(server.port).serving() as proxy:
-        entry = {"url": proxy.url, "call_seconds": 0.5, "connect_seconds": 1}
-        async with bench(tmp_path, entry) as bench_:
-            assert await bench_.call("faulty.fine") == OK
-            proxy.is_hole = True
-            assert await bench_.call_beside("faulty.act") == LATE
-            await bench_.until("down")
-            assert await bench_.call("faulty.act") == DOWN
-            proxy.is_hole = False
-            await bench_.until("ready")
-            assert await bench_.call("faulty.fine") == OK
-            assert server.arrivals["act"] == 0
 
 
 @dataclass(frozen=True)

@@ -1,24 +1,21 @@
 """Notifications of an upstream, and the owners of requests that it may still be working on."""
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Set
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from typing import Any, Final
 
 import anyio
-from mcp.client import ClientSession, IncomingMessage
+from mcp.client import ClientSession
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost, listen
 from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ToolsListChanged
 from mcp_types import RequestId
 
-from manifests.json_value import Json
 from upstreams.errors import UpstreamRefusedError, UpstreamUnavailableError
-from upstreams.health import Diagnostics
 from upstreams.transports.messages import failure_of
-from upstreams.transports.wire import Wire
 
 ABANDONED_SECONDS: Final = 300.0
 """How long an abandoned request without an answer counts as in flight. A cancelled request is never answered."""
@@ -70,7 +67,6 @@ class AbandonedRequests:
         return is_first
 
     def owners(self) -> Set[str | None]:
-        """The owners of the abandoned requests."""
         now = anyio.current_time()
         while self._abandoned and next(iter(self._abandoned.values()))[1] <= now:
             del self._abandoned[next(iter(self._abandoned))]
@@ -83,18 +79,10 @@ class Notifications:
     Log messages are dropped: MCP 2026-07-28 deprecates them (SEP-2577), and they do not name their call.
     """
 
-    def __init__(self, diagnostics: Diagnostics) -> None:
-        self._diagnostics = diagnostics
+    def __init__(self) -> None:
         self._changed = {TOOLS: anyio.Event(), OFFERINGS: anyio.Event()}
 
-    async def __call__(self, message: IncomingMessage) -> None:
-        """The message handler of the SDK's session, for messages that it cannot read."""
-        if isinstance(message, Exception):
-            problem = (str(message).splitlines() or [""])[0]
-            self._diagnostics.note(f"sent something unreadable: {type(message).__name__}: {problem}")
-
-    def handle(self, method: str, params: Mapping[str, Json]) -> None:
-        """Handle a notification."""
+    def handle(self, method: str) -> None:
         for kind in (TOOLS, OFFERINGS):
             if method in kind:
                 self._changed[kind].set()
@@ -104,10 +92,10 @@ class Notifications:
         await self._changed[kind].wait()
         self._changed[kind] = anyio.Event()
 
-    async def listen(self, session: ClientSession, wire: Wire) -> None:
-        """Keep a subscription open if the protocol has one; older servers notify without it.
+    async def listen(self, session: ClientSession, give_up: Callable[[str], None]) -> None:
+        """Keep a subscription open, as MCP 2026-07-28 needs it; older servers notify without it.
 
-        It also detects the end of a stateless HTTP upstream before the next call.
+        It also detects the end of a stateless HTTP upstream before the next call: then it calls `give_up`.
         """
         can = session.server_capabilities
         offered = {kind: getattr(can, kind, None) for kind in ("tools", "resources", "prompts")}
@@ -132,7 +120,7 @@ class Notifications:
             except MCPError as error:
                 failure = failure_of(error.error)
                 if isinstance(failure, UpstreamUnavailableError):
-                    wire.give_up(str(failure))
+                    give_up(str(failure))
                     return
                 # A gateway's refusal may pass; the server's own answer is final.
                 if failure is None or type(failure) is UpstreamRefusedError:

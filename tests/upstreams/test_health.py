@@ -1,34 +1,53 @@
-"""The life of a connection as tables: states, pauses, how long calls wait, and what is sent first."""
+"""The life of a connection as tables: states, pauses, how long calls wait, and what is sent first; and its circuit,
+which opens on an upstream that keeps failing, and closes when it answers again.
+"""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from math import inf
-from typing import Any, get_args
+from typing import Any
 
+import anyio
 import pytest
 
-from tests.upstreams.test_circuit import Clock
-from upstreams import lifecycle
+from upstreams import health
 from upstreams.connector import Handshake, HandshakeFirstError, HandshakeUnansweredError
 from upstreams.errors import (
+    UpstreamCircuitOpenError,
     UpstreamDownError,
     UpstreamError,
+    UpstreamFaultError,
+    UpstreamLostError,
     UpstreamNeedsLoginError,
     UpstreamRefusedError,
     UpstreamSessionError,
+    UpstreamTimeoutError,
     UpstreamUnauthorizedError,
     UpstreamUnavailableError,
 )
-from upstreams.health import Status
-from upstreams.lifecycle import (
+from upstreams.health import (
+    FAILURES_IN_A_ROW,
+    FIRST_OPEN_SECONDS,
+    LONGEST_OPEN_SECONDS,
     LONGEST_PAUSE_SECONDS,
     RECONNECT_WAIT_SECONDS,
     RETRY_ON_CALL_SECONDS,
+    STATE_AFTER,
+    CircuitBreaker,
     Event,
     Lifecycle,
 )
-from upstreams.session import Retirement
+from upstreams.session import REFUSAL_GRACE_SECONDS, Retirement
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
 
 
 @pytest.fixture
@@ -43,27 +62,16 @@ def life(clock: Clock) -> Lifecycle:
 
 def fail(life: Lifecycle, reason: str = "refused", **more: Any) -> float:
     """One failed attempt to connect, whose pause has no jitter."""
-    ending = {"was_open": False, "was_stable": False, "needs_login": False, "jitter": 1.0}
-    return life.lose(reason, **{**ending, **more})
+    return life.lose(reason, "", **{"stable_seconds": None, "needs_login": False, "jitter": 1.0, **more})
 
 
-AFTER: dict[Event, Status] = {
-    "wanted": "starting", "reopened": "starting", "rested": "idle", "served": "ready", "circuit_opened": "failing",
-    "circuit_closed": "ready", "failed": "down", "login_needed": "needs_login", "removed": "stopped",
-}  # fmt: skip
-ONLY_IN: dict[Event, Status] = {"wanted": "idle", "circuit_closed": "failing"}
-
-
-@pytest.mark.parametrize("before", get_args(Status))
-def test_each_event_leads_to_its_state_and_none_out_of_stopped(clock: Clock, before: Status) -> None:
-    for event in get_args(Event):
+@pytest.mark.parametrize("before", STATE_AFTER)
+def test_each_event_leads_to_its_state_and_none_out_of_stopped(clock: Clock, before: Event) -> None:
+    for event, status in STATE_AFTER.items():
         life = Lifecycle(clock)
-        life.note(
-            next(each for each, status in AFTER.items() if status == before and each not in ONLY_IN), "x"
-        )
+        life.note(before, "x")
         life.note(event, "y")
-        counts = before != "stopped" and ONLY_IN.get(event, before) == before
-        assert life.state.status == (AFTER[event] if counts else before), (before, event)
+        assert life.state.status == ("stopped" if before == "removed" else status), (before, event)
 
 
 def test_it_is_down_since_its_first_failure_until_it_is_ready(clock: Clock, life: Lifecycle) -> None:
@@ -86,33 +94,27 @@ def test_same_failure_again_is_no_news(life: Lifecycle) -> None:
 
 
 def test_pauses_double_up_to_the_longest_and_jitter_shortens_them(life: Lifecycle) -> None:
-    pauses = [fail(life) for _ in range(12)]
-    assert pauses[:3] == [
-        lifecycle.FIRST_PAUSE_SECONDS,
-        2 * lifecycle.FIRST_PAUSE_SECONDS,
-        4 * lifecycle.FIRST_PAUSE_SECONDS,
-    ]
-    assert pauses[-2:] == [LONGEST_PAUSE_SECONDS] * 2
+    longer = [health.FIRST_PAUSE_SECONDS * 2**number for number in range(20)]
+    assert [fail(life) for _ in longer] == [min(each, LONGEST_PAUSE_SECONDS) for each in longer]
     assert fail(life, jitter=0.5) == LONGEST_PAUSE_SECONDS / 2
 
 
-@pytest.mark.parametrize(("was_open", "was_stable", "pauses", "status"), [
-    (True, True, False, "starting"), (True, False, True, "down"), (False, False, True, "down"),
+@pytest.mark.parametrize(("stable_seconds", "pauses", "status"), [
+    (0.0, False, "starting"), (1.0, False, "starting"), (1.1, True, "down"), (None, True, "down"),
 ])  # fmt: skip
 def test_only_a_connection_that_was_stable_is_reopened_at_once_after_a_failure(
-    life: Lifecycle, was_open: bool, was_stable: bool, pauses: bool, status: str
+    clock: Clock, life: Lifecycle, stable_seconds: float | None, pauses: bool, status: str
 ) -> None:
     fail(life)
-    assert bool(fail(life, was_open=was_open, was_stable=was_stable)) is pauses
+    life.begin_attempt()
+    clock.seconds = 1.0
+    assert bool(fail(life, stable_seconds=stable_seconds)) is pauses
     assert life.state.status == status
 
 
 def test_connection_that_keeps_ending_without_an_answer_is_down(life: Lifecycle) -> None:
-    assert [fail(life, was_open=True) for _ in range(3)] == [
-        0.0,
-        2 * lifecycle.FIRST_PAUSE_SECONDS,
-        4 * lifecycle.FIRST_PAUSE_SECONDS,
-    ]
+    pauses = [fail(life, stable_seconds=1.0) for _ in range(3)]
+    assert pauses == [0.0, 2 * health.FIRST_PAUSE_SECONDS, 4 * health.FIRST_PAUSE_SECONDS]
     assert life.state.status == "down"
 
 
@@ -128,7 +130,7 @@ def test_call_ends_a_pause_only_after_some_seconds(clock: Clock, life: Lifecycle
 def test_first_call_ends_idling(life: Lifecycle) -> None:
     life.note("rested")
     assert life.want() and life.is_wanted and life.state.status == "starting"
-    life.serve("")
+    life.note("served")
     assert (life.is_wanted, life.state.status) == (False, "ready")
 
 
@@ -198,12 +200,8 @@ def test_probe_and_handshake_are_tried_in_turns(
     causes: list[Exception], at_once: bool, comes_first: bool
 ) -> None:
     handshake = Handshake()
-    answers = [handshake.failed(cause) for cause in causes]
-    assert (answers[-1], handshake.comes_first, handshake.probe_was_fatal) == (
-        at_once,
-        comes_first,
-        comes_first,
-    )
+    assert [handshake.failed(cause) for cause in causes][-1] is at_once
+    assert handshake.comes_first is handshake.probe_was_fatal is comes_first
 
 
 def test_older_server_is_greeted_with_the_handshake_next_time() -> None:
@@ -229,6 +227,81 @@ def test_older_server_is_greeted_with_the_handshake_next_time() -> None:
 def test_refused_session_is_replaced_once_in_a_while(
     failure: UpstreamError, in_grace: bool, has_answered: bool, retires: bool, was_refused: bool
 ) -> None:
-    retirement = Retirement(10.0)
-    assert retirement.note(failure, 9.9 if in_grace else 10.0, has_answered=has_answered) is retires
+    retirement = Retirement()
+    retirement.begin_grace(0.0)
+    now = REFUSAL_GRACE_SECONDS - 0.1 * in_grace
+    assert retirement.note(failure, now, has_answered=has_answered) is retires
     assert (retirement.is_retired, retirement.was_refused) == (retires, was_refused)
+
+
+def call(circuit: CircuitBreaker, error: Exception | None = None) -> type[Exception] | None:
+    """One call that fails like this; the class of what its caller sees."""
+    try:
+        with circuit.guard():
+            if error is not None:
+                raise error
+    except (UpstreamError, anyio.EndOfStream) as told:
+        return type(told)
+    return None
+
+
+def lose(
+    circuit: CircuitBreaker, count: int, errors: Sequence[UpstreamError] = (UpstreamLostError("exited"),)
+) -> None:
+    """This many concurrent calls fail, each with the next of these errors."""
+    with pytest.raises(UpstreamError), circuit.guard():
+        if count > 1:
+            lose(circuit, count - 1, errors)
+        raise errors[count % len(errors)]
+
+
+@pytest.fixture
+def opened(clock: Clock) -> CircuitBreaker:
+    """A circuit that has just opened."""
+    circuit = CircuitBreaker(clock)
+    for _ in range(FAILURES_IN_A_ROW):
+        call(circuit, UpstreamTimeoutError("late"))
+    return circuit
+
+
+def test_it_opens_after_so_many_failures_in_a_row_and_says_why(opened: CircuitBreaker) -> None:
+    assert opened.is_open
+    with pytest.raises(UpstreamCircuitOpenError, match=r"late.*next try in 5 s") as caught, opened.guard():
+        pass
+    assert (caught.value.code, caught.value.outcome) == ("circuit_open", "not_started")
+
+
+@pytest.mark.parametrize("errors", [
+    [UpstreamLostError("exited")], [UpstreamFaultError("HTTP 503")],
+    [UpstreamFaultError("HTTP 500"), UpstreamLostError("closed the connection")],
+], ids=["lost", "answered by a gateway", "both"])  # fmt: skip
+def test_one_crash_is_one_failure_for_all_calls(clock: Clock, errors: list[UpstreamError]) -> None:
+    circuit = CircuitBreaker(clock)
+    for _ in range(FAILURES_IN_A_ROW - 1):
+        lose(circuit, FAILURES_IN_A_ROW * 2, errors)
+    assert not circuit.is_open
+    lose(circuit, FAILURES_IN_A_ROW * 2, errors)
+    assert circuit.is_open
+
+
+def test_one_call_alone_finds_out_whether_it_works_again(clock: Clock, opened: CircuitBreaker) -> None:
+    clock.seconds = FIRST_OPEN_SECONDS
+    with opened.guard():
+        assert call(opened) is UpstreamCircuitOpenError
+    assert call(opened) is None
+    assert not opened.is_open
+
+
+def test_failing_probe_opens_it_for_twice_as_long_up_to_a_minute(
+    clock: Clock, opened: CircuitBreaker
+) -> None:
+    seconds = FIRST_OPEN_SECONDS
+    for _ in range(6):
+        clock.seconds += seconds
+        assert call(opened, UpstreamFaultError("503")) is UpstreamFaultError
+        seconds = min(seconds * 2, LONGEST_OPEN_SECONDS)
+        clock.seconds += seconds - 0.5
+        assert call(opened) is UpstreamCircuitOpenError
+        clock.seconds -= seconds - 0.5
+    clock.seconds += seconds
+    assert call(opened) is None
