@@ -341,6 +341,9 @@ def _decide(
     else:
         listed = run.own.fleet[function.upstream].tools
         request = authorization.of_function(function, listed, wire_arguments, call.seq)
+    if not request.tool.asks and run.journal is not None and run.journal.was_asked(call.seq, call.function):
+        # The rule is gone, but a denial holds, and so do the arguments that a person wrote.
+        request = replace(request, tool=replace(request.tool, asks="a rule of before"))
     try:
         decided = authorization.authorize(request, is_approved=is_approved)
     except ArgumentError as error:

@@ -127,6 +127,11 @@ class Journal:
             return Outcome(error=error)
         return None
 
+    def was_asked(self, seq: int, function: str) -> bool:
+        """Whether an earlier segment asked a person about this call."""
+        row = self.past.calls.get(seq)
+        return row is not None and (row.kind, row.function) == ("ask", function)
+
     def note_notices(self, notices: Sequence[str]) -> None:
         """Keep the notices of parsing and checking the script for its answer, which a later segment may give."""
         if notices:
