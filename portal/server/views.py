@@ -101,10 +101,12 @@ class Views:
         """What will be in effect after `switch`. Opens the views of new profiles, which no caller has yet."""
         own: dict[str | None, Manifest] = {name: narrowed(manifest, name) for name in bound}
         own[None] = others = narrowed(manifest, self.profile) if self.profile else manifest
-        for profile in own.keys() - self._views.keys():
-            self._views[profile] = await self.tasks.start(self._hold, profile, Policy(own[profile]))
         gone = {each: _without_grants(others, each) for each in self._views.keys() - own.keys()}
         policies = {each: Policy(found) for each, found in {**own, **gone}.items()}
+        for profile in own.keys() - self._views.keys():
+            # Its view needs a policy before the switch.
+            self._now = replace(self._now, policies={**self._now.policies, profile: policies[profile]})
+            self._views[profile] = await self.tasks.start(self._hold, profile)
         return InEffect(manifest, own.keys(), policies)
 
     def switch(self, prepared: InEffect) -> None:
@@ -117,14 +119,14 @@ class Views:
         for view in self._views.values():
             view.catalog.note_change()
 
-    async def _hold(self, profile: str | None, first: Policy, *, task_status: TaskStatus[View]) -> None:
-        authority = Authority(lambda: self._now.policies.get(profile, first), self.rates)
-        settings, stubs = first.manifest.portal.server, stub_folder()
+    async def _hold(self, profile: str | None, *, task_status: TaskStatus[View]) -> None:
+        authority, stubs = Authority(lambda: self._now.policies[profile], self.rates), stub_folder()
         async with AsyncExitStack() as stack:
             stack.callback(shutil.rmtree, stubs, ignore_errors=True)
             checker = None
-            if settings.check != "off":
-                checker = await stack.enter_async_context(open_checker(stubs, repairs=settings.repairs))
+            if authority.manifest.portal.server.check != "off":
+                repairs = authority.manifest.portal.server.repairs
+                checker = await stack.enter_async_context(open_checker(stubs, repairs=repairs))
             catalog = Catalog(authority, stubs, checker, self.observations)
             search = DocsSearch(authority, catalog, self.fleet, self.waiting)
             execution = self.new_execution(authority, catalog, checker, search)
