@@ -427,7 +427,7 @@ def _literals(written: str) -> list[Json]:
     """The values of `Literal["a", 1]`; [] if they cannot be parsed."""
     try:
         values: list[Json] = ast.literal_eval(written.removeprefix("Literal"))
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, SystemError):  # as in `parsed_text`
         return []
     return values
 
