@@ -17,7 +17,6 @@ from portal.catalog.authority import ApprovalNeeded, Authorization, Permit
 from portal.catalog.docs_search import DocsSearch
 from portal.catalog.snapshot import Snapshot
 from portal.identity.accounts import Accounts
-from portal.library.arguments import Repairs
 from portal.library.function import Function
 from portal.library.library import Library, Namespace
 from portal.library.observed import Observations
@@ -123,27 +122,18 @@ class Gateway:
     telemetry: Telemetry = NO_TELEMETRY
 
 
-@dataclass
-class CallNotices:
-    """What a run's answer says about its calls: repaired arguments by kind, and fallbacks, once each."""
+class CallNotices(dict[str, tuple[str, int]]):
+    """What a run's answer says about its calls: the first text of each kind of notice, and how often it came.
 
-    _repairs: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """The first message and the count of each kind, so that a loop over a hundred items gives one text."""
-    _fallbacks: dict[tuple[str, str], str] = field(default_factory=dict)
+    So a loop over a hundred items gives one text.
+    """
 
-    def repaired(self, repairs: Repairs) -> None:
-        for kind, first in repairs.items():
-            message, count = self._repairs.get(kind, (first, 0))
-            self._repairs[kind] = message, count + 1
-
-    def answered_by(self, function: str, fallback: str, error: CallError) -> None:
-        """A fallback answered, because of this error."""
-        text = f"{function} was answered by {fallback}: {error.message}"
-        self._fallbacks.setdefault((function, fallback), text)
+    def note(self, kind: str, text: str) -> None:
+        first, count = self.get(kind, (text, 0))
+        self[kind] = first, count + 1
 
     def lines(self) -> list[str]:
-        repairs = [f"{first} ({n} times)" if n > 1 else first for first, n in self._repairs.values()]
-        return [*filter(None, ["; ".join(repairs)]), *self._fallbacks.values()]
+        return [f"{first} ({n} times)" if n > 1 else first for first, n in self.values()]
 
 
 @dataclass(eq=False)
@@ -209,15 +199,13 @@ class Attempt:
     call: ToolCall
     entry: Entry
     function: Function | None
-    asks: ApprovalNeeded | None = None
-    """The call is permitted once a person has approved it."""
-    permit: Permit | None = None
+    decided: Permit | ApprovalNeeded | None = None
 
     @property
     def permitted(self) -> Permit:
         """The permit, without which nothing goes further."""
-        assert self.permit is not None, "the call was not authorized"
-        return self.permit
+        assert isinstance(self.decided, Permit), "the call was not authorized"
+        return self.decided
 
 
 Steps: TypeAlias = "tuple[Step, ...]"
