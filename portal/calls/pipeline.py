@@ -313,6 +313,8 @@ def _decide(
 ) -> Permit | CallError | ApprovalNeeded:
     """Authorize an attempt with these arguments. They are repaired and validated only once its tool is granted."""
     call, function, authorization = attempt.call, attempt.function, run.authorization
+    # If the rule is gone since then, a denial still holds, and so do the arguments that a person wrote.
+    was_asked = run.journal is not None and run.journal.was_asked(call.seq, call.function)
     repairs: Repairs = {}
 
     def wire_arguments() -> dict[str, Json]:
@@ -335,11 +337,8 @@ def _decide(
     else:
         listed = run.own.fleet[function.upstream].tools
         request = authorization.of_function(function, listed, wire_arguments, call.seq)
-    if not request.tool.asks and run.journal is not None and run.journal.was_asked(call.seq, call.function):
-        # The rule is gone, but a denial holds, and so do the arguments that a person wrote.
-        request = replace(request, tool=replace(request.tool, asks="a rule of before"))
     try:
-        decided = authorization.authorize(request, is_approved=is_approved)
+        decided = authorization.authorize(request, is_approved=is_approved, was_asked=was_asked)
     except ArgumentError as error:
         return CallError("invalid_arguments", str(error), error.hint)
     if isinstance(decided, Permit):

@@ -54,7 +54,7 @@ class TypeChecker:
     def __init__(self, folder: Path) -> None:
         self._folder = folder.resolve()
         self._server: TyServer | None = None
-        self._used: tuple[TyServer, int] | None = None
+        self._is_used = False
         self._turns = Turns(1)
         self._changed: set[Path] = set()
         self._retry_at = 0.0
@@ -82,10 +82,9 @@ class TypeChecker:
     async def end_if_unused(self) -> None:
         """End ty if no script has used it since the last time this was asked."""
         async with self._turns.turn(""):
-            used = None if self._server is None else (self._server, self._server.documents)
-            if used == self._used:
+            if not self._is_used:
                 await self.close()
-            self._used = used
+            self._is_used = False
 
     async def close(self) -> None:
         """End ty; the next script starts it again."""
@@ -117,6 +116,7 @@ class TypeChecker:
 
     async def _ask(self, preamble: str, source: str, caller: str) -> "list[Finding] | None":
         """Ask ty, starting it if necessary, and once more if it died."""
+        self._is_used = True
         for _ in range(2):
             server = await self._ensure_server()
             if server is None:
