@@ -124,11 +124,12 @@ def _resource_handlers(portal: Portal) -> dict[str, Any]:
     offers, resources = portal.manifest.portal.server.offers, portal.resources
     handlers: dict[str, Any] = {}
     if "resources" in offers:
-        handlers["on_list_resources"] = _handler(portal, resources.list_resources)
-        handlers["on_list_resource_templates"] = _handler(portal, resources.list_templates)
+        handlers["on_list_resources"] = _handler(portal, partial(resources.listed, "resources"))
+        listed = partial(resources.listed, "resource_templates")
+        handlers["on_list_resource_templates"] = _handler(portal, listed)
         handlers["on_read_resource"] = _handler(portal, resources.read_resource)
     if "prompts" in offers:
-        handlers["on_list_prompts"] = _handler(portal, resources.list_prompts)
+        handlers["on_list_prompts"] = _handler(portal, partial(resources.listed, "prompts"))
         handlers["on_get_prompt"] = _handler(portal, resources.get_prompt)
     if offers:
         handlers["on_subscriptions_listen"] = ListenHandler(resources.changes.bus)

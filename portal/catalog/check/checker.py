@@ -90,9 +90,7 @@ class Checker:
 
     async def update(self, library: Library, changed: Collection[Path]) -> None:
         """Set the library whose stubs are on disk now, and its changed files."""
-        self._library = None
-        if changed:
-            self._types.update(changed)
+        self._types.update(changed)
         self._library = library
 
     async def check(self, prepared: Prepared, snapshot: Snapshot, caller: str = "") -> Sequence[Diagnostic]:
