@@ -77,7 +77,6 @@ class LazySandbox:
             await anyio.sleep_forever()
 
     async def sandbox(self) -> Sandbox:
-        """Wait until it is open."""
         await self._opened.wait()
         assert self.current is not None
         return self.current

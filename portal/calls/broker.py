@@ -131,7 +131,6 @@ class Broker:
 
 
 def ended(entry: Entry, state: CallState, error: CallError) -> Outcome:
-    """End an entry with an error. Returns the error as the outcome."""
     entry.end(state, error)
     return Outcome(error=error)
 
@@ -149,7 +148,6 @@ def not_readonly(fallback: str) -> CallError:
 
 
 def _unanswered_error(refusal: QuestionError, text: str) -> CallError:
-    """The error of a call whose upstream asked the client for input and got none."""
     hint = f"The upstream asked the client for input and got none: {refusal}."
     return CallError(refusal.code, text[:MAX_ERROR_CHARACTERS], hint)
 

@@ -122,7 +122,6 @@ class ClientChannel:
 
     @asynccontextmanager
     async def open(self, context: Context, ledger: Ledger, keep_alive_seconds: float) -> AsyncIterator[None]:
-        """Keep the channel open while the request waits."""
         if progress_token_from_params(context.params) is None:
             yield
             return
@@ -156,7 +155,6 @@ class ClientChannel:
 
     @property
     def can_ask_person(self) -> bool:
-        """Whether the client can show a form to a person."""
         can = self.questions.capabilities if self.questions is not None else None
         return can is not None and can.elicitation is not None and can_show_forms(can.elicitation)
 

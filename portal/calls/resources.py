@@ -28,10 +28,7 @@ from upstreams.errors import UpstreamAnswerError, UpstreamError
 from upstreams.upstream import MAX_IDENTIFIER_CHARACTERS, Listed
 
 Kinds: TypeAlias = Mapping[str, Listed]
-"""Kinds of listings, by the portal's names."""
-
-RESOURCE_KINDS: Final[Kinds] = {"resources": "resources", "templates": "resourceTemplates"}
-PROMPT_KINDS: Final[Kinds] = {"prompts": "prompts"}
+"""The upstreams' names of listings, by the portal's."""
 
 OnSent: TypeAlias = Callable[[bool], None]
 """Called before a request is sent. The argument says whether an earlier attempt may have arrived."""
@@ -84,8 +81,9 @@ class Resources:
             return await self.prompt(self._upstream(arguments), _identifier(arguments, "name"), values, entry)
         upstream = None if arguments.get("upstream") is None else self._upstream(arguments)
         if function == RESOURCES:
-            return await self.listed("resources/list", RESOURCE_KINDS, upstream, entry)
-        return await self.listed("prompts/list", PROMPT_KINDS, upstream, entry)
+            kinds: Kinds = {"resources": "resources", "templates": "resourceTemplates"}
+            return await self.listed("resources/list", kinds, upstream, entry)
+        return await self.listed("prompts/list", {"prompts": "prompts"}, upstream, entry)
 
     async def listed(
         self, method: Method, kinds: Kinds, upstream: str | None, entry: Entry

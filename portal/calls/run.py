@@ -1,6 +1,6 @@
 """What a call needs from its run, and the portal's own functions, grouped by the module that answers them."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol, TypeAlias
@@ -18,7 +18,7 @@ from portal.catalog.docs_search import DocsSearch
 from portal.catalog.snapshot import Snapshot
 from portal.identity.accounts import Accounts
 from portal.library.function import Function
-from portal.library.library import Library, Namespace
+from portal.library.library import Library
 from portal.library.observed import Observations
 from portal.middleware import Middleware
 from portal.records.audit.audit import RunAudit
@@ -63,16 +63,12 @@ class SessionHistory:
     sources: set[str] = field(default_factory=set)
     """The keys of the upstreams that were called, and NETWORK: variables may contain their results."""
     _tools: dict[str, str] = field(default_factory=dict)
-    _known: dict[str, Namespace] = field(default_factory=dict)
 
-    def record_namespaces(self, library: Library, namespaces: Iterable[str]) -> None:
+    def record_namespaces(self, library: Library, namespaces: Set[str]) -> None:
         """Record the tools of the namespaces from which a run may import."""
-        for name in namespaces:
-            namespace = library.namespaces.get(name)
-            if namespace is not None and self._known.get(name) is not namespace:
-                self._known[name] = namespace
-                for function in namespace.functions.values():
-                    self._tools.setdefault(function.qualified, function.tool)
+        for name in library.namespaces.keys() & namespaces:
+            for function in library.namespaces[name].functions.values():
+                self._tools.setdefault(function.qualified, function.tool)
 
     def tool_change(self, function: Function) -> CallError | None:
         """The error if the function's name meant another tool earlier in the session, else None."""

@@ -148,7 +148,6 @@ class Checker:
 
 
 def _renamed(use: LibraryUse, snapshot: Snapshot) -> LibraryUse:
-    """The use with the function's own name."""
     namespace, _, function = snapshot.canonical(f"{use.namespace}.{use.function}").partition(".")
     return use._replace(namespace=namespace, function=function)
 
@@ -316,8 +315,6 @@ _AWAIT: Final = (
 
 
 class TypeFindings:
-    """Converts ty's findings in one script to diagnostics."""
-
     def __init__(self, prepared: Prepared, snapshot: Snapshot, *, repairs: bool) -> None:
         self._prepared = prepared
         self._snapshot = snapshot
