@@ -301,7 +301,10 @@ async def _decided(
         values = (each for each in arguments.values() if isinstance(each, str | list | dict))
         if any(len(each) > (LONG_TEXT if isinstance(each, str) else 0) for each in values):
             await anyio.lowlevel.checkpoint()
-        decided = _decide(run, attempt, arguments, is_approved=is_approved)
+        # If the rule is gone since then, a denial still holds, and so do the arguments that a person wrote.
+        call, journal = attempt.call, run.journal
+        asks = journal is not None and not is_approved and await journal.is_decided(call.seq, call.function)
+        decided = _decide(run, attempt, arguments, asks=asks, is_approved=is_approved)
     if isinstance(decided, CallError):
         return _refuse(run, attempt, decided)
     attempt.decided = decided
@@ -309,12 +312,10 @@ async def _decided(
 
 
 def _decide(
-    run: RunContext, attempt: Attempt, arguments: dict[str, Json], *, is_approved: bool = False
+    run: RunContext, attempt: Attempt, arguments: dict[str, Json], *, asks: bool, is_approved: bool
 ) -> Permit | CallError | ApprovalNeeded:
     """Authorize an attempt with these arguments. They are repaired and validated only once its tool is granted."""
     call, function, authorization = attempt.call, attempt.function, run.authorization
-    # If the rule is gone since then, a denial still holds, and so do the arguments that a person wrote.
-    was_asked = run.journal is not None and run.journal.was_asked(call.seq, call.function)
     repairs: Repairs = {}
 
     def wire_arguments() -> dict[str, Json]:
@@ -338,7 +339,7 @@ def _decide(
         listed = run.own.fleet[function.upstream].tools
         request = authorization.of_function(function, listed, wire_arguments, call.seq)
     try:
-        decided = authorization.authorize(request, is_approved=is_approved, was_asked=was_asked)
+        decided = authorization.authorize(request, is_approved=is_approved, asks=asks)
     except ArgumentError as error:
         return CallError("invalid_arguments", str(error), error.hint)
     if isinstance(decided, Permit):

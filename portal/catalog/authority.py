@@ -267,10 +267,10 @@ class Authorization:
         return CallRequest(function, NETWORK, tool, arguments, seq)
 
     def authorize(
-        self, request: CallRequest, *, is_approved: bool = False, was_asked: bool = False
+        self, request: CallRequest, *, is_approved: bool = False, asks: bool = False
     ) -> Permit | CallError | ApprovalNeeded:
         """Decide about one call. A permitted call is audited and counted; an error says why it is refused, and what
-        would help. `is_approved`: by a person, with these arguments. `was_asked`: a person, by a rule of before.
+        would help. `is_approved`: by a person, with these arguments. `asks`: a person, whatever the rules say.
 
         Refused calls, and calls that wait for approval, do not count towards budgets.
         """
@@ -286,7 +286,7 @@ class Authorization:
             decision, code = self._within_budgets(request.tool)
         if not decision.granted:
             return refused(request.function, decision, code)
-        if (request.tool.asks or was_asked) and not is_approved:
+        if (asks or request.tool.asks) and not is_approved:
             return ApprovalNeeded(request, arguments, request.tool.asks, request.tool.asks_where)
         is_recorded = self.audit.allowed(request.seq, request.function, decision, arguments)
         if not is_recorded and not request.is_readonly:

@@ -233,7 +233,9 @@ async def test_only_the_policy_in_effect_is_kept(tmp_path: Path) -> None:
 
 
 async def test_reload_decides_about_the_fallback_of_the_next_call(tmp_path: Path) -> None:
-    async with opened(tmp_path, {"down": raw(exits_with=3), "up": Peer(tool("echo", annotations=READS))}) as portal:
+    async with opened(
+        tmp_path, {"down": raw(exits_with=3), "up": Peer(tool("echo", annotations=READS))}
+    ) as portal:
         await portal.search()  # which waits for the upstreams
         calls, found = await portal.calls(), []
         for seq, fallback in enumerate(({}, {"down.echo": ["up.echo"]}, {}), 1):
