@@ -11,7 +11,7 @@ from mcp_types import CallToolResult
 from manifests.errors import ManifestError
 from manifests.json_value import Json
 from manifests.loader import load_manifest
-from tests.portal.peers import LateTool, Opened, Peer, opened, raw, schema, states, text, tool
+from tests.portal.peers import LateTool, Opened, Peer, opened, schema, states, text, tool
 from tests.upstreams.faults.http_server import Exchange, Fault, FaultyHttpServer, hang, status, words
 
 READS: Json = {"readOnlyHint": True}
@@ -75,15 +75,6 @@ async def test_a_fallback_answers_if_the_upstream_does_not_start(tmp_path: Path,
     assert (answer["result"], answer["calls"][0]["answered_by"]) == ({"n": "a"}, "search2.web")
 
 
-async def test_a_fallback_answers_for_an_upstream_that_never_listed_its_tools(tmp_path: Path) -> None:
-    upstreams: dict[str, Peer | dict[str, Json]] = {"search": raw(exits_with=3), "search2": second()}
-    own: Json = {"fallback": {"search.web": ["search2.web"]}, "server": {"check": "off"}}
-    async with opened(tmp_path, upstreams, **own) as portal:
-        await portal.search()
-        answer = await portal.run("import tools\nawait tools.search.web(n='a')")
-    assert (answer["result"], states(answer)) == ({"n": "a"}, [("search.web", "done")])
-
-
 @pytest.mark.parametrize(
     ("function", "fault", "code"),
     [
@@ -114,7 +105,6 @@ async def test_an_error_of_the_tool_is_an_answer(tmp_path: Path) -> None:
         ({"idempotentHint": True}, {}, "'a'", "readOnlyHint"),
         ({"readOnlyHint": True, "destructiveHint": True}, {}, "'a'", "readOnlyHint"),
         (READS, {}, "[1]", "invalid_arguments"),
-        (READS, {"tools": {"deny": ["search2.web"]}}, "'a'", "not_granted"),
         (READS, {"tools": {"budgets": [{"tool": "search2.web", "calls": 0}]}}, "'a'", "tool_budget"),
         (READS, {"flows": [{"from": ["vault"], "not_to": ["search2"]}]}, "'a'", "not_granted"),
     ],
