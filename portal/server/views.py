@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeAlias
 
 from anyio.abc import TaskGroup, TaskStatus
 
@@ -52,9 +51,6 @@ class View:
         return self.authority.manifest
 
 
-NewExecution: TypeAlias = Callable[[Authority, Catalog, Checker | None, DocsSearch], Execution]
-
-
 @dataclass(frozen=True)
 class InEffect:
     """What one manifest decides, for each profile. A reload makes another one."""
@@ -78,7 +74,7 @@ class Views:
     tasks: TaskGroup
     fleet: Fleet
     observations: Observations
-    new_execution: NewExecution
+    new_execution: Callable[[Authority, Catalog, Checker | None, DocsSearch], Execution]
     waiting: list[str] = field(default_factory=list)
     """Files with changes that wait for the operator; all searches report them."""
     rates: CallRates = field(default_factory=CallRates)
