@@ -17,7 +17,7 @@ from portal.base.errors import UnreachableError
 from portal.calls.caller_upstreams import CallerUpstreams
 from portal.calls.fetch import Fetcher, FetchError
 from portal.calls.questions import CallQuestions
-from portal.catalog.authority import Authorization, CallRequest, Permit, WithheldError
+from portal.catalog.authority import Authorization, Permit, WithheldError
 from portal.library.function import Function
 from portal.library.observed import Observations
 from portal.library.results import content_of, parsed_text, script_value
@@ -70,13 +70,13 @@ class Broker:
         spec, channel = self.own.fleet[function.upstream].spec, self.own.channel
         asked: CallQuestions | None = None
 
-        def current_request() -> CallRequest:
-            # Built at the moment of sending: by then the upstream may list other tools.
+        def on_sent(was_seen: bool) -> None:
+            # The request is built again: by now the upstream may list other tools.
             listed, arguments = self.own.fleet[function.upstream].tools, lambda: permit.arguments
             request = self.authorization.of_function(function, listed, arguments, entry.seq)
             if entry.request and not request.is_readonly:
                 raise WithheldError(not_readonly(entry.request))
-            return request
+            self.authorization.confirm(request, permit, entry, was_seen=was_seen)
 
         try:
             is_persons = self.own.are_persons(function.upstream)
@@ -89,7 +89,7 @@ class Broker:
                     key=f"{self.authorization.audit.run_id}:{entry.seq}",
                     progress=channel.progress_of(entry, upstream),
                     request_handler=asked,
-                    on_sent=self.authorization.recheck_on_send(current_request, permit, entry),
+                    on_sent=on_sent,
                 )
         except WithheldError as error:
             return ended(entry, "refused", error.call_error)

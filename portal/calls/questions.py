@@ -232,7 +232,7 @@ Raises MCPError or ValidationError if the client gives no valid answer.
 class Questions:
     """The questions of one request. Upstreams may confuse calls of one `owner`; `queue_key` identifies the client."""
 
-    ask: Ask
+    put: Ask
     capabilities: ClientCapabilities | None
     owner: str
     queue_key: str
@@ -245,7 +245,7 @@ class Questions:
     async def form(self, form: ElicitRequest) -> dict[str, Json] | None:
         """The person's answer to a form of the portal itself; None without an answer."""
         try:
-            return await self.put(form)
+            return await self.answered(form)
         except QuestionError:
             return None
 
@@ -263,10 +263,10 @@ class Questions:
         answer = await self.form(request_of({**shown, "message": message}))
         return answer is not None and answer["action"] == "accept"
 
-    async def put(self, question: Question) -> dict[str, Json]:
+    async def answered(self, question: Question) -> dict[str, Json]:
         """The client's answer. Raises QuestionError: it gave none."""
         try:
-            answer = await self.ask(question)
+            answer = await self.put(question)
             # Since 2026-07-28 a client can answer a form with a sample, so the answer is validated here.
             kind = ElicitResult if isinstance(question, ElicitRequest) else CreateMessageResultWithTools
             kind.model_validate(answer, by_name=False)
@@ -306,11 +306,11 @@ class CallQuestions:
         own.asked += 1
         scrub, can = self.upstream.redact.start, own.capabilities
         if method != SAMPLE or sampling is None:
-            return await own.put(elicitation(name, params, scrub, can))
+            return await own.answered(elicitation(name, params, scrub, can))
         with own.depths.deeper(own.queue_key, name, own, sampling.depth):
             request = sample(name, params, scrub, can, sampling.max_tokens - own.sampled_tokens[name])
             own.sampled_tokens[name] += request.params.max_tokens
-            return await own.put(request)
+            return await own.answered(request)
 
     def not_answered(self, error: QuestionError, *, is_its_own: bool) -> None:
         if is_its_own:
