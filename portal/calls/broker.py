@@ -60,13 +60,8 @@ class Broker:
     began: float = inf
     """When a resumed run began, in seconds since 1970: its functions return the types that they had then."""
 
-    async def send(self, entry: Entry, function: Function | None, permit: Permit) -> Outcome:
-        """Send a permitted call and end its ledger entry; `function` is None for `portal.fetch`."""
-        if function is None:
-            return await self._fetch(entry, permit)
-        return await self._forward(entry, function, permit)
-
-    async def _forward(self, entry: Entry, function: Function, permit: Permit) -> Outcome:
+    async def call_tool(self, entry: Entry, function: Function, permit: Permit) -> Outcome:
+        """Send a permitted call to its upstream, and end its ledger entry."""
         spec, channel = self.own.fleet[function.upstream].spec, self.own.channel
         asked: CallQuestions | None = None
 
@@ -120,7 +115,8 @@ class Broker:
         content, beside = content_of(result, value)
         return Outcome(value=value, content=content, beside=beside)
 
-    async def _fetch(self, entry: Entry, permit: Permit) -> Outcome:
+    async def fetch_url(self, entry: Entry, permit: Permit) -> Outcome:
+        """Send a permitted `portal.fetch`, and end its ledger entry."""
         assert self.fetcher is not None, "a permit for fetch requires a network grant"
         try:
             answer = await self.fetcher.fetch(permit.arguments, partial(permit.sent, entry))

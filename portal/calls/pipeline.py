@@ -225,8 +225,11 @@ async def record(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
 
 async def send(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
     """Send the call. The outcome is recorded even if the run ends in between."""
+    entry, function, permit = attempt.entry, attempt.function, attempt.permitted
     try:
-        return await run.broker.send(attempt.entry, attempt.function, attempt.permitted)
+        if function is None:
+            return await run.broker.fetch_url(entry, permit)
+        return await run.broker.call_tool(entry, function, permit)
     finally:
         run.audit.outcome(attempt.entry)
 

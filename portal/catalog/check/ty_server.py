@@ -66,15 +66,11 @@ class TypeChecker:
         """Whether ty's last start failed within `RETRY_SECONDS`."""
         return anyio.current_time() < self._retry_at
 
-    async def warm(self) -> None:
-        """Start ty, so that the first script does not wait for it."""
+    async def keep(self) -> None:
+        """Start ty, so that the first script does not wait for it, and end it whenever it rests."""
         with anyio.move_on_after(_WARM_SECONDS):
             async with self._turns.turn(""):
                 await self._ensure_server()
-
-    async def keep(self) -> None:
-        """Start ty, so that the first script does not wait for it, and end it whenever it rests."""
-        await self.warm()
         while True:
             await anyio.sleep(REST_SECONDS)
             await self.end_if_unused()
