@@ -128,7 +128,7 @@ async def resources(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
     call, entry = attempt.call, attempt.entry
     if call.function not in LISTED:
         return await pass_on(run, attempt, rest)
-    async with run.turn:  # after all earlier calls
+    async with run.authorization.turn:  # after all earlier calls
         pass
     try:
         with recorded(entry, run.audit):
@@ -299,7 +299,7 @@ async def _decided(
     run: RunContext, attempt: Attempt, arguments: dict[str, Json], *, is_approved: bool = False
 ) -> Outcome | None:
     """Decide about an attempt with these arguments, after all earlier calls. Returns the outcome of a refusal."""
-    async with run.turn:
+    async with run.authorization.turn:
         # Deciding does not yield to the event loop, and long arguments take milliseconds each, so others go first.
         values = (each for each in arguments.values() if isinstance(each, str | list | dict))
         if any(len(each) > (LONG_TEXT if isinstance(each, str) else 0) for each in values):

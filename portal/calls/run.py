@@ -2,10 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence, Set
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final, Protocol, TypeAlias
-
-import anyio
 
 from manifests.grants import FETCH
 from manifests.json_value import Json
@@ -152,8 +149,6 @@ class RunContext:
     journal: CallJournal | None = None
     waits: CallWaits | None = None
     notices: CallNotices = field(default_factory=CallNotices)
-    turn: anyio.Lock = field(default_factory=partial(anyio.Lock, fast_acquire=True))
-    """Held by the call that is decided next, if that takes long."""
     _absent: int = 0
 
     @property

@@ -6,8 +6,10 @@ from bisect import insort
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
+
+import anyio
 
 from manifests.decision import Decision, decide, decide_arguments, decide_fetch, decide_flow
 from manifests.errors import KeyPath
@@ -240,6 +242,8 @@ class Authorization:
     sources: set[str]
     audit: RunAudit = NO_RUN_AUDIT
     counted: dict[int, tuple[Budget, ...]] = field(default_factory=dict)
+    turn: anyio.Lock = field(default_factory=partial(anyio.Lock, fast_acquire=True))
+    """Held by the call that is decided next, as deciding may take long."""
     _made: Counter[KeyPath] = field(default_factory=Counter)
 
     def of_function(
