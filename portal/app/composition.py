@@ -176,14 +176,7 @@ async def open_portal(
             await reload.replace(manifest, bound)
             if kept is not None:
                 dispatcher = Dispatcher(
-                    service,
-                    kept,
-                    tasks,
-                    lambda: {
-                        each.execution.profile: each.execution.go_on for each in views.served().values()
-                    },
-                    takes_all=runs == "all",
-                    workers=settings.workers,
+                    service, kept, tasks, views.go_on, takes_all=runs == "all", workers=settings.workers
                 )
                 await service.leases.publish()
                 tasks.start_soon(dispatcher.keep)

@@ -17,6 +17,7 @@ from portal.catalog.catalog import Catalog
 from portal.catalog.check.checker import Checker, open_checker
 from portal.catalog.docs_search import DocsSearch
 from portal.library.observed import Observations
+from portal.runs.dispatcher import GoOn
 from portal.runs.execution import Execution
 from upstreams.fleet import Fleet
 
@@ -89,9 +90,10 @@ class Views:
     def __getitem__(self, profile: str | None) -> View:
         return self._views[profile]
 
-    def served(self) -> Mapping[str | None, View]:
-        """The views of the profiles that callers have now."""
-        return {each: self._views[each] for each in self._now.bound}
+    def go_on(self) -> Mapping[str | None, GoOn]:
+        """What goes on with runs, by the profiles that callers have now."""
+        executions = (self._views[each].execution for each in self._now.bound)
+        return {each.profile: each.go_on for each in executions}
 
     async def prepared(self, manifest: Manifest, bound: Collection[str]) -> InEffect:
         """What will be in effect after `switch`. Opens the views of new profiles, which no caller has yet."""

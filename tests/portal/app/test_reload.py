@@ -217,7 +217,8 @@ async def test_what_is_prepared_is_in_effect_for_all_profiles_at_once_or_for_non
         assert [each.manifest.portal.capabilities for each in policies] == [before.portal.capabilities] * 2
         assert await portal.result_of("await up.echo(a=1)") == {"a": 1}
         views.switch(prepared)
-        assert {each: view.authority.policy for each, view in views.served().items()} == prepared.policies
+        now = {each: views[each].authority.policy for each in (None, "reader", "writer")}
+        assert now == prepared.policies and views.go_on().keys() == now.keys()
         assert views.manifest is wanted
         assert (await portal.error_of("await up.echo(a=1)"))["code"] == "not_granted"
 
