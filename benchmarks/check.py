@@ -131,7 +131,7 @@ class Setting:
         self.cpu_ms = {"portal": 0.0, "type_checker": 0.0}
         self.memory_mb: list[float] = []
         self._checker = checker
-        self._snapshot = Snapshot(0, library, None, {}, {})
+        self._snapshot = Snapshot(library, None, {}, {})
         self._functions = [
             function for function, _ in zip(callable_functions(library), range(3), strict=False)
         ]

@@ -44,7 +44,7 @@ from benchmarks.measuring import RESULTS, commit, machine
 from benchmarks.registries import REGISTRIES, read_sources
 from manifests.portal_manifest import Capabilities
 from portal.base.tokens import compact, count_tokens
-from portal.catalog.docs_search import Found
+from portal.catalog.docs_search import DocsSearchAnswer, Found
 from portal.catalog.search.index import SearchIndex
 from portal.library.function import Function
 from portal.library.library import Library, LibrarySource
@@ -251,7 +251,7 @@ def _value(schema: Any) -> Any:
 
 
 def _answer(functions: Sequence[Function], full: int, total: int = 0) -> Any:
-    return Found(functions, max(total, len(functions)), full, ()).answer(OUTPUT_TOKENS)
+    return DocsSearchAnswer(Found(functions, max(total, len(functions)), full, ()), OUTPUT_TOKENS)
 
 
 def _definition(tool: RecordedTool) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import anyio
 import anyio.to_thread
@@ -54,13 +54,9 @@ from upstreams.redaction import Redaction
 
 log = structlog.get_logger()
 
-RunsMode: TypeAlias = Literal["all", "own", "none"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class OpenPortal(Portal):
-    """A portal that this process runs."""
-
     reload: Reload
 
 
@@ -81,7 +77,6 @@ class LazySandbox:
             await anyio.sleep_forever()
 
     async def sandbox(self) -> Sandbox:
-        """Wait until it is open."""
         await self._opened.wait()
         assert self.current is not None
         return self.current
@@ -96,7 +91,7 @@ async def open_portal(
     profile: str | None = None,
     bound: Collection[str] = (),
     await_upstreams: AwaitUpstreams | None = None,
-    runs: RunsMode = "all",
+    runs: Literal["all", "own", "none"] = "all",
     address: Address | None = None,
     sandbox: Sandbox | None = None,
 ) -> AsyncIterator[OpenPortal]:
@@ -181,14 +176,7 @@ async def open_portal(
             await reload.replace(manifest, bound)
             if kept is not None:
                 dispatcher = Dispatcher(
-                    service,
-                    kept,
-                    tasks,
-                    lambda: {
-                        each.execution.profile: each.execution.segment for each in views.served().values()
-                    },
-                    takes_all=runs == "all",
-                    workers=settings.workers,
+                    service, kept, tasks, views.go_on, takes_all=runs == "all", workers=settings.workers
                 )
                 await service.leases.publish()
                 tasks.start_soon(dispatcher.keep)
@@ -244,14 +232,13 @@ async def _open_store(stack: AsyncExitStack, manifest: Manifest, place: places.P
     Raises StoreError: the manifest names a store, which cannot be used.
     """
     try:
-        store = await _opened_store(stack, manifest, place)
+        return await _opened_store(stack, manifest, place)
     except StoreError as error:
         # Serve without the default store if it cannot be created, as in a container without a writable home.
         if manifest.portal.runs.store or not isinstance(error.__cause__, OSError):
             raise
         log.warning("runs_not_durable", reason=str(error))
         return None
-    return store
 
 
 async def _opened_store(stack: AsyncExitStack, manifest: Manifest, place: places.Place) -> RunStore:

@@ -199,9 +199,6 @@ class HttpAccessMiddleware:
             # Streams end when the token expires, so that no one keeps listening. Running scripts may finish.
             if bearer is not None and (scope["method"] == "GET" or is_listening):
                 ends = bearer.ends
-        if ends == math.inf:
-            await self.app(scope, receive, send)
-            return
         with anyio.move_on_after(ends - time.time()) as open_stream:
             await self.app(scope, receive, send)
         if open_stream.cancelled_caught:

@@ -58,7 +58,6 @@ SETTLE_SECONDS: Final = 0.2
 
 
 def upstream_settings(manifest: Manifest) -> dict[str, UpstreamSettings]:
-    """The settings that a fleet needs for the upstreams of this manifest."""
     renewals = header_renewals(manifest)
     defaults = {name: value for name, value in manifest.portal.defaults.env.items() if value}
     programs = {k: v for k, v in manifest.hashes.items() if Path(k).stem != Path(_file(manifest)).stem}
@@ -121,8 +120,6 @@ def _file(manifest: Manifest) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Reload:
-    """Changes a running portal."""
-
     views: Views
     fleet: Fleet
     runs: Runs

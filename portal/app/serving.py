@@ -168,7 +168,6 @@ class ClientAnswers(anyio.AsyncFile[str]):
         self._room.register(descriptor, select.POLLOUT)
 
     async def write(self, text: str) -> None:  # type: ignore[override]  # the number of characters is never used
-        """Write the whole text."""
         data = text.encode()
         if len(data) <= _AT_ONCE_BYTES and self._room.poll(0):
             data = data[os.write(self._descriptor, data) :]

@@ -17,7 +17,7 @@ from portal.base.errors import UnreachableError
 from portal.calls.caller_upstreams import CallerUpstreams
 from portal.calls.fetch import Fetcher, FetchError
 from portal.calls.questions import CallQuestions
-from portal.catalog.authority import Authorization, CallRequest, Permit, WithheldError
+from portal.catalog.authority import Authorization, Permit, WithheldError
 from portal.library.function import Function
 from portal.library.observed import Observations
 from portal.library.results import content_of, parsed_text, script_value
@@ -60,23 +60,18 @@ class Broker:
     began: float = inf
     """When a resumed run began, in seconds since 1970: its functions return the types that they had then."""
 
-    async def send(self, entry: Entry, function: Function | None, permit: Permit) -> Outcome:
-        """Send a permitted call and end its ledger entry; `function` is None for `portal.fetch`."""
-        if function is None:
-            return await self._fetch(entry, permit)
-        return await self._forward(entry, function, permit)
-
-    async def _forward(self, entry: Entry, function: Function, permit: Permit) -> Outcome:
+    async def call_tool(self, entry: Entry, function: Function, permit: Permit) -> Outcome:
+        """Send a permitted call to its upstream, and end its ledger entry."""
         spec, channel = self.own.fleet[function.upstream].spec, self.own.channel
         asked: CallQuestions | None = None
 
-        def current_request() -> CallRequest:
-            # Built at the moment of sending: by then the upstream may list other tools.
+        def on_sent(was_seen: bool) -> None:
+            # The request is built again: by now the upstream may list other tools.
             listed, arguments = self.own.fleet[function.upstream].tools, lambda: permit.arguments
             request = self.authorization.of_function(function, listed, arguments, entry.seq)
             if entry.request and not request.is_readonly:
                 raise WithheldError(not_readonly(entry.request))
-            return request
+            self.authorization.confirm(request, permit, entry, was_seen=was_seen)
 
         try:
             is_persons = self.own.are_persons(function.upstream)
@@ -89,7 +84,7 @@ class Broker:
                     key=f"{self.authorization.audit.run_id}:{entry.seq}",
                     progress=channel.progress_of(entry, upstream),
                     request_handler=asked,
-                    on_sent=self.authorization.recheck_on_send(current_request, permit, entry),
+                    on_sent=on_sent,
                 )
         except WithheldError as error:
             return ended(entry, "refused", error.call_error)
@@ -120,7 +115,8 @@ class Broker:
         content, beside = content_of(result, value)
         return Outcome(value=value, content=content, beside=beside)
 
-    async def _fetch(self, entry: Entry, permit: Permit) -> Outcome:
+    async def fetch_url(self, entry: Entry, permit: Permit) -> Outcome:
+        """Send a permitted `portal.fetch`, and end its ledger entry."""
         assert self.fetcher is not None, "a permit for fetch requires a network grant"
         try:
             answer = await self.fetcher.fetch(permit.arguments, partial(permit.sent, entry))
@@ -131,7 +127,6 @@ class Broker:
 
 
 def ended(entry: Entry, state: CallState, error: CallError) -> Outcome:
-    """End an entry with an error. Returns the error as the outcome."""
     entry.end(state, error)
     return Outcome(error=error)
 
@@ -149,7 +144,6 @@ def not_readonly(fallback: str) -> CallError:
 
 
 def _unanswered_error(refusal: QuestionError, text: str) -> CallError:
-    """The error of a call whose upstream asked the client for input and got none."""
     hint = f"The upstream asked the client for input and got none: {refusal}."
     return CallError(refusal.code, text[:MAX_ERROR_CHARACTERS], hint)
 

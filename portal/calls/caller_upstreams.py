@@ -86,7 +86,8 @@ class CallerUpstreams:
                 self._asked.add(name)
                 with anyio.move_on_after(min(self.fleet[name].spec.call_seconds, self.most_seconds)):
                     link = self.accounts.link(name, person.owner)
-                    if await self.channel.ask_to_sign_in(name, link):
+                    asks = self.channel.questions
+                    if asks is not None and await asks.sign_in(name, link):
                         # Polled, because another replica may serve the pages.
                         while not await self._has_login(name, person):  # noqa: ASYNC110
                             await anyio.sleep(_POLL_SECONDS)

@@ -116,13 +116,12 @@ class ClientChannel:
 
     def __init__(self, questions: Questions | None = None) -> None:
         self._progress: Progress | None = None
-        self._questions = questions
+        self.questions = questions
         self.decider = NOBODY if questions is None else questions.decider
         """The person at the client: whoever answered last."""
 
     @asynccontextmanager
     async def open(self, context: Context, ledger: Ledger, keep_alive_seconds: float) -> AsyncIterator[None]:
-        """Keep the channel open while the request waits."""
         if progress_token_from_params(context.params) is None:
             yield
             return
@@ -152,21 +151,16 @@ class ClientChannel:
 
     def questions_of(self, upstream: Upstream, spec: UpstreamSection) -> CallQuestions | None:
         """The questions that the upstream may ask during one call; None without a client."""
-        return None if self._questions is None else CallQuestions(self._questions, upstream, spec)
+        return None if self.questions is None else CallQuestions(self.questions, upstream, spec)
 
     @property
     def can_ask_person(self) -> bool:
-        """Whether the client can show a form to a person."""
-        can = self._questions.capabilities if self._questions is not None else None
+        can = self.questions.capabilities if self.questions is not None else None
         return can is not None and can.elicitation is not None and can_show_forms(can.elicitation)
-
-    async def ask_to_sign_in(self, upstream: str, url: str) -> bool:
-        """Ask the person to sign in at an upstream. Returns whether they agreed to open the page."""
-        return self._questions is not None and await self._questions.sign_in(upstream, url)
 
     async def ask_person(self, form: ElicitRequest) -> dict[str, Json] | None:
         """The person's answer to a form; None without an answer."""
-        return None if self._questions is None else await self._questions.form(form)
+        return None if self.questions is None else await self.questions.form(form)
 
 
 NO_CLIENT: Final = ClientChannel()

@@ -257,8 +257,6 @@ class Fetchers:
 
 
 class Fetcher:
-    """The fetches of one run."""
-
     def __init__(self, network: Network) -> None:
         self.network = network
         self.requests = 0

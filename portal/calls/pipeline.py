@@ -128,7 +128,8 @@ async def resources(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
     call, entry = attempt.call, attempt.entry
     if call.function not in LISTED:
         return await pass_on(run, attempt, rest)
-    await _in_turn(run, call.arguments)
+    async with run.authorization.turn:  # after all earlier calls
+        pass
     try:
         with recorded(entry, run.audit):
             answers = Resources(run.manifest, run.authorization, run.own)
@@ -157,7 +158,8 @@ async def fallback(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
         other = await pass_on(run, Attempt(replace(call, function=name), entry, function), rest)
         if other.error is None:
             entry.answered_by = name
-            run.notices.answered_by(call.function, name, error)
+            text = f"{call.function} was answered by {name}"
+            run.notices.note(text, f"{text}: {error.message}")
             return other
         failures.append(f"{name}: {other.error.code}: {other.error.message[:MAX_REASON_CHARACTERS]}")
     entry.restart("")
@@ -167,37 +169,24 @@ async def fallback(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
 
 async def authorize(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
     """Decide whether the call may be made, in the script's order. A permitted one is audited and counts to budgets."""
-    arguments = attempt.call.arguments
-    await _in_turn(run, arguments)
-    decided = _decide(run, attempt, arguments)
-    if isinstance(decided, CallError):
-        return _refuse(run, attempt, decided)
-    if isinstance(decided, ApprovalNeeded):
-        attempt.asks = decided
-    else:
-        attempt.permit = decided
-    return await pass_on(run, attempt, rest)
+    refusal = await _decided(run, attempt, attempt.call.arguments)
+    return refusal or await pass_on(run, attempt, rest)
 
 
 async def ask(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
     """Ask a person, if a rule says so. Then decide again, by the rules and budgets of that moment."""
-    needed, function = attempt.asks, attempt.function
-    if needed is None:
+    needed = attempt.decided
+    if not isinstance(needed, ApprovalNeeded):
         return await pass_on(run, attempt, rest)
     # In a fallback, the person was asked about another function.
     if run.waits is None or attempt.entry.request:
         return _refuse(run, attempt, needed.error)
-    upstream = NETWORK if function is None else function.upstream
+    upstream = NETWORK if attempt.function is None else attempt.function.upstream
     arguments = await run.waits.approval(attempt.call, needed, upstream, partial(_digest, run, attempt))
     if isinstance(arguments, CallError):
         return _refuse(run, attempt, arguments)
-    await _in_turn(run, arguments)
-    decided = _decide(run, attempt, arguments, is_approved=True)
-    if isinstance(decided, CallError):
-        return _refuse(run, attempt, decided)
-    assert isinstance(decided, Permit), "it is approved"
-    attempt.permit = decided
-    return await pass_on(run, attempt, rest)
+    refusal = await _decided(run, attempt, arguments, is_approved=True)
+    return refusal or await pass_on(run, attempt, rest)
 
 
 async def ready(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
@@ -228,7 +217,7 @@ async def record(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
     permit, function = attempt.permitted, attempt.function
     if permit.unwritten is not None:
         if function is not None and run.is_readonly(function):
-            attempt.permit = replace(permit, is_recorded=permit.unwritten.is_written)
+            attempt.decided = replace(permit, is_recorded=permit.unwritten.is_written)
         elif not await permit.unwritten.written():
             return _refuse(run, attempt, unrecorded(attempt.call.function))
     return await pass_on(run, attempt, rest)
@@ -236,8 +225,11 @@ async def record(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
 
 async def send(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
     """Send the call. The outcome is recorded even if the run ends in between."""
+    entry, function, permit = attempt.entry, attempt.function, attempt.permitted
     try:
-        return await run.broker.send(attempt.entry, attempt.function, attempt.permitted)
+        if function is None:
+            return await run.broker.fetch_url(entry, permit)
+        return await run.broker.call_tool(entry, function, permit)
     finally:
         run.audit.outcome(attempt.entry)
 
@@ -303,19 +295,27 @@ def _described(run: RunContext, docs_search: DocsSearch, attempt: Attempt) -> di
     return row or run.absence(next(iter(run.snapshot.withheld(name)), name), attempt.entry)
 
 
-async def _in_turn(run: RunContext, arguments: dict[str, Json]) -> None:
-    """Return when all earlier calls are decided. The caller decides before it yields to the event loop."""
-    # Deciding does not yield, and long arguments take milliseconds each, so others go first.
-    values = (each for each in arguments.values() if isinstance(each, str | list | dict))
-    is_long = any(len(each) > (LONG_TEXT if isinstance(each, str) else 0) for each in values)
-    if is_long or run.turn.locked():
-        async with run.turn:
-            if is_long:
-                await anyio.lowlevel.checkpoint()
+async def _decided(
+    run: RunContext, attempt: Attempt, arguments: dict[str, Json], *, is_approved: bool = False
+) -> Outcome | None:
+    """Decide about an attempt with these arguments, after all earlier calls. Returns the outcome of a refusal."""
+    async with run.authorization.turn:
+        # Deciding does not yield to the event loop, and long arguments take milliseconds each, so others go first.
+        values = (each for each in arguments.values() if isinstance(each, str | list | dict))
+        if any(len(each) > (LONG_TEXT if isinstance(each, str) else 0) for each in values):
+            await anyio.lowlevel.checkpoint()
+        # If the rule is gone since then, a denial still holds, and so do the arguments that a person wrote.
+        call, journal = attempt.call, run.journal
+        asks = journal is not None and not is_approved and await journal.is_decided(call.seq, call.function)
+        decided = _decide(run, attempt, arguments, asks=asks, is_approved=is_approved)
+    if isinstance(decided, CallError):
+        return _refuse(run, attempt, decided)
+    attempt.decided = decided
+    return None
 
 
 def _decide(
-    run: RunContext, attempt: Attempt, arguments: dict[str, Json], *, is_approved: bool = False
+    run: RunContext, attempt: Attempt, arguments: dict[str, Json], *, asks: bool, is_approved: bool
 ) -> Permit | CallError | ApprovalNeeded:
     """Authorize an attempt with these arguments. They are repaired and validated only once its tool is granted."""
     call, function, authorization = attempt.call, attempt.function, run.authorization
@@ -342,11 +342,12 @@ def _decide(
         listed = run.own.fleet[function.upstream].tools
         request = authorization.of_function(function, listed, wire_arguments, call.seq)
     try:
-        decided = authorization.authorize(request, is_approved=is_approved)
+        decided = authorization.authorize(request, is_approved=is_approved, asks=asks)
     except ArgumentError as error:
         return CallError("invalid_arguments", str(error), error.hint)
     if isinstance(decided, Permit):
-        run.notices.repaired(repairs)
+        for kind, message in repairs.items():
+            run.notices.note(kind, message)
     return decided
 
 

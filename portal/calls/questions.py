@@ -242,27 +242,10 @@ class Questions:
     asked: int = 0
     sampled_tokens: Counter[str] = field(default_factory=Counter)
 
-    async def answer(
-        self, upstream: Upstream, spec: UpstreamSection, method: str, params: dict[str, Json]
-    ) -> dict[str, Json]:
-        """The client's answer. Raises QuestionError: the client gave none, or the question is not allowed."""
-        if self.asked >= MAX_QUESTIONS:
-            message = f"upstreams have asked {MAX_QUESTIONS} questions for this script, which is the limit"
-            raise QuestionError("question_refused", message)
-        self.asked += 1
-        name, scrub, can = upstream.name, upstream.redact.start, self.capabilities
-        if method != SAMPLE or spec.sampling is None:
-            return await self._put(elicitation(name, params, scrub, can))
-        with self.depths.deeper(self.queue_key, name, self, spec.sampling.depth):
-            left = spec.sampling.max_tokens - self.sampled_tokens[name]
-            request = sample(name, params, scrub, can, left)
-            self.sampled_tokens[name] += request.params.max_tokens
-            return await self._put(request)
-
     async def form(self, form: ElicitRequest) -> dict[str, Json] | None:
         """The person's answer to a form of the portal itself; None without an answer."""
         try:
-            return await self._put(form)
+            return await self.answered(form)
         except QuestionError:
             return None
 
@@ -280,7 +263,8 @@ class Questions:
         answer = await self.form(request_of({**shown, "message": message}))
         return answer is not None and answer["action"] == "accept"
 
-    async def _put(self, question: Question) -> dict[str, Json]:
+    async def answered(self, question: Question) -> dict[str, Json]:
+        """The client's answer. Raises QuestionError: it gave none."""
         try:
             answer = await self.put(question)
             # Since 2026-07-28 a client can answer a form with a sample, so the answer is validated here.
@@ -314,7 +298,19 @@ class CallQuestions:
         return declared if can.sampling is None else {**declared, "sampling": {}}
 
     async def answer(self, method: str, params: dict[str, Json]) -> dict[str, Json]:
-        return await self.questions.answer(self.upstream, self.spec, method, params)
+        """The client's answer. Raises QuestionError: the client gave none, or the question is not allowed."""
+        own, name, sampling = self.questions, self.upstream.name, self.spec.sampling
+        if own.asked >= MAX_QUESTIONS:
+            message = f"upstreams have asked {MAX_QUESTIONS} questions for this script, which is the limit"
+            raise QuestionError("question_refused", message)
+        own.asked += 1
+        scrub, can = self.upstream.redact.start, own.capabilities
+        if method != SAMPLE or sampling is None:
+            return await own.answered(elicitation(name, params, scrub, can))
+        with own.depths.deeper(own.queue_key, name, own, sampling.depth):
+            request = sample(name, params, scrub, can, sampling.max_tokens - own.sampled_tokens[name])
+            own.sampled_tokens[name] += request.params.max_tokens
+            return await own.answered(request)
 
     def not_answered(self, error: QuestionError, *, is_its_own: bool) -> None:
         if is_its_own:

@@ -28,10 +28,7 @@ from upstreams.errors import UpstreamAnswerError, UpstreamError
 from upstreams.upstream import MAX_IDENTIFIER_CHARACTERS, Listed
 
 Kinds: TypeAlias = Mapping[str, Listed]
-"""Kinds of listings, by the portal's names."""
-
-RESOURCE_KINDS: Final[Kinds] = {"resources": "resources", "templates": "resourceTemplates"}
-PROMPT_KINDS: Final[Kinds] = {"prompts": "prompts"}
+"""The upstreams' names of listings, by the portal's."""
 
 OnSent: TypeAlias = Callable[[bool], None]
 """Called before a request is sent. The argument says whether an earlier attempt may have arrived."""
@@ -84,8 +81,9 @@ class Resources:
             return await self.prompt(self._upstream(arguments), _identifier(arguments, "name"), values, entry)
         upstream = None if arguments.get("upstream") is None else self._upstream(arguments)
         if function == RESOURCES:
-            return await self.listed("resources/list", RESOURCE_KINDS, upstream, entry)
-        return await self.listed("prompts/list", PROMPT_KINDS, upstream, entry)
+            kinds: Kinds = {"resources": "resources", "templates": "resourceTemplates"}
+            return await self.listed("resources/list", kinds, upstream, entry)
+        return await self.listed("prompts/list", {"prompts": "prompts"}, upstream, entry)
 
     async def listed(
         self, method: Method, kinds: Kinds, upstream: str | None, entry: Entry
@@ -121,8 +119,7 @@ class Resources:
         permitted: dict[str, OnSent] = {}
         notices: list[Json] = []
         for upstream in self.own.fleet:
-            again = partial(self._request, upstream.name, method, {}, entry)
-            request = again()
+            request = self._request(upstream.name, method, {}, entry)
             if not request.tool.granted:
                 continue
             # Listing all must not start a server, or wait for one that is down.
@@ -134,7 +131,7 @@ class Resources:
                 self.authorization.audit.refused(request.seq, request.function, permit)
                 notices.append(permit.message)
             else:
-                permitted[upstream.name] = self.authorization.recheck_on_send(again, permit, entry)
+                permitted[upstream.name] = partial(self._confirm, upstream.name, method, permit, entry)
         parts: dict[tuple[str, str], list[Json]] = {}
 
         async def ask(key: str, sent: OnSent) -> None:
@@ -183,8 +180,11 @@ class Resources:
         permit = self._authorized(request)
         if isinstance(permit, CallError):
             raise ResourceError(permit)
-        again = partial(self._request, key, method, arguments, entry)
-        return self.authorization.recheck_on_send(again, permit, entry)
+        return partial(self._confirm, key, method, permit, entry)
+
+    def _confirm(self, key: str, method: Method, permit: Permit, entry: Entry, was_seen: bool) -> None:
+        request = self._request(key, method, permit.arguments, entry)
+        self.authorization.confirm(request, permit, entry, was_seen=was_seen)
 
     def _authorized(self, request: CallRequest) -> Permit | CallError:
         """Authorize a request. No person is asked: a request whose method asks for approval is refused."""

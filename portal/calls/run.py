@@ -1,11 +1,8 @@
 """What a call needs from its run, and the portal's own functions, grouped by the module that answers them."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence, Set
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final, Protocol, TypeAlias
-
-import anyio
 
 from manifests.grants import FETCH
 from manifests.json_value import Json
@@ -17,9 +14,8 @@ from portal.catalog.authority import ApprovalNeeded, Authorization, Permit
 from portal.catalog.docs_search import DocsSearch
 from portal.catalog.snapshot import Snapshot
 from portal.identity.accounts import Accounts
-from portal.library.arguments import Repairs
 from portal.library.function import Function
-from portal.library.library import Library, Namespace
+from portal.library.library import Library
 from portal.library.observed import Observations
 from portal.middleware import Middleware
 from portal.records.audit.audit import RunAudit
@@ -64,16 +60,12 @@ class SessionHistory:
     sources: set[str] = field(default_factory=set)
     """The keys of the upstreams that were called, and NETWORK: variables may contain their results."""
     _tools: dict[str, str] = field(default_factory=dict)
-    _known: dict[str, Namespace] = field(default_factory=dict)
 
-    def record_namespaces(self, library: Library, namespaces: Iterable[str]) -> None:
+    def record_namespaces(self, library: Library, namespaces: Set[str]) -> None:
         """Record the tools of the namespaces from which a run may import."""
-        for name in namespaces:
-            namespace = library.namespaces.get(name)
-            if namespace is not None and self._known.get(name) is not namespace:
-                self._known[name] = namespace
-                for function in namespace.functions.values():
-                    self._tools.setdefault(function.qualified, function.tool)
+        for name in library.namespaces.keys() & namespaces:
+            for function in library.namespaces[name].functions.values():
+                self._tools.setdefault(function.qualified, function.tool)
 
     def tool_change(self, function: Function) -> CallError | None:
         """The error if the function's name meant another tool earlier in the session, else None."""
@@ -94,6 +86,8 @@ class CallJournal(Protocol):
     def opened(self, entry: Entry) -> None: ...
 
     def known_outcome(self, entry: Entry) -> Outcome | None: ...
+
+    async def is_decided(self, seq: int, function: str) -> bool: ...
 
     async def call(self, entry: Entry, work: Callable[[], Awaitable[Outcome]]) -> Outcome: ...
 
@@ -121,27 +115,18 @@ class Gateway:
     telemetry: Telemetry = NO_TELEMETRY
 
 
-@dataclass
-class CallNotices:
-    """What a run's answer says about its calls: repaired arguments by kind, and fallbacks, once each."""
+class CallNotices(dict[str, tuple[str, int]]):
+    """What a run's answer says about its calls: the first text of each kind of notice, and how often it came.
 
-    _repairs: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """The first message and the count of each kind, so that a loop over a hundred items gives one text."""
-    _fallbacks: dict[tuple[str, str], str] = field(default_factory=dict)
+    So a loop over a hundred items gives one text.
+    """
 
-    def repaired(self, repairs: Repairs) -> None:
-        for kind, first in repairs.items():
-            message, count = self._repairs.get(kind, (first, 0))
-            self._repairs[kind] = message, count + 1
-
-    def answered_by(self, function: str, fallback: str, error: CallError) -> None:
-        """A fallback answered, because of this error."""
-        text = f"{function} was answered by {fallback}: {error.message}"
-        self._fallbacks.setdefault((function, fallback), text)
+    def note(self, kind: str, text: str) -> None:
+        first, count = self.get(kind, (text, 0))
+        self[kind] = first, count + 1
 
     def lines(self) -> list[str]:
-        repairs = [f"{first} ({n} times)" if n > 1 else first for first, n in self._repairs.values()]
-        return [*filter(None, ["; ".join(repairs)]), *self._fallbacks.values()]
+        return [f"{first} ({n} times)" if n > 1 else first for first, n in self.values()]
 
 
 @dataclass(eq=False)
@@ -164,8 +149,6 @@ class RunContext:
     journal: CallJournal | None = None
     waits: CallWaits | None = None
     notices: CallNotices = field(default_factory=CallNotices)
-    turn: anyio.Lock = field(default_factory=partial(anyio.Lock, fast_acquire=True))
-    """Held by the call that is decided next, if that takes long."""
     _absent: int = 0
 
     @property
@@ -207,15 +190,13 @@ class Attempt:
     call: ToolCall
     entry: Entry
     function: Function | None
-    asks: ApprovalNeeded | None = None
-    """The call is permitted once a person has approved it."""
-    permit: Permit | None = None
+    decided: Permit | ApprovalNeeded | None = None
 
     @property
     def permitted(self) -> Permit:
         """The permit, without which nothing goes further."""
-        assert self.permit is not None, "the call was not authorized"
-        return self.permit
+        assert isinstance(self.decided, Permit), "the call was not authorized"
+        return self.decided
 
 
 Steps: TypeAlias = "tuple[Step, ...]"

@@ -6,8 +6,10 @@ from bisect import insort
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
+
+import anyio
 
 from manifests.decision import Decision, decide, decide_arguments, decide_fetch, decide_flow
 from manifests.errors import KeyPath
@@ -240,6 +242,8 @@ class Authorization:
     sources: set[str]
     audit: RunAudit = NO_RUN_AUDIT
     counted: dict[int, tuple[Budget, ...]] = field(default_factory=dict)
+    turn: anyio.Lock = field(default_factory=partial(anyio.Lock, fast_acquire=True))
+    """Held by the call that is decided next, as deciding may take long."""
     _made: Counter[KeyPath] = field(default_factory=Counter)
 
     def of_function(
@@ -267,10 +271,10 @@ class Authorization:
         return CallRequest(function, NETWORK, tool, arguments, seq)
 
     def authorize(
-        self, request: CallRequest, *, is_approved: bool = False
+        self, request: CallRequest, *, is_approved: bool = False, asks: bool = False
     ) -> Permit | CallError | ApprovalNeeded:
         """Decide about one call. A permitted call is audited and counted; an error says why it is refused, and what
-        would help. `is_approved`: by a person, with these arguments.
+        would help. `is_approved`: by a person, with these arguments. `asks`: a person, whatever the rules say.
 
         Refused calls, and calls that wait for approval, do not count towards budgets.
         """
@@ -286,7 +290,7 @@ class Authorization:
             decision, code = self._within_budgets(request.tool)
         if not decision.granted:
             return refused(request.function, decision, code)
-        if request.tool.asks and not is_approved:
+        if (asks or request.tool.asks) and not is_approved:
             return ApprovalNeeded(request, arguments, request.tool.asks, request.tool.asks_where)
         is_recorded = self.audit.allowed(request.seq, request.function, decision, arguments)
         if not is_recorded and not request.is_readonly:
@@ -297,27 +301,29 @@ class Authorization:
             self.sources, request.destination, arguments, conditions, is_recorded, is_approved, batch
         )
 
-    def confirm(self, request: CallRequest, permit: Permit, *, is_repeat: bool) -> CallError | None:
-        """Check a permitted call again at the moment of sending. Returns an error if it must not be sent.
+    def confirm(self, request: CallRequest, permit: Permit, entry: Entry, *, was_seen: bool) -> None:
+        """Decide about a permitted call again at the moment of sending, and record that it is sent.
 
-        The tool may have changed in between, so everything that depends on its declarations is decided again: whether
-        it is granted, with which arguments, whether it asks, and whether it may be called unrecorded. A retry counts
-        again towards budgets.
+        It may have waited for a connection, and its tool may have changed. So everything that depends on the tool's
+        declarations is decided again: whether it is granted, with which arguments, whether it asks, and whether it may
+        be called unrecorded. If an earlier attempt may have arrived, it counts again towards budgets.
+
+        Raises WithheldError: it must not be sent.
         """
         decision, code = request.tool, request.tool.code
         if decision.granted and decision.conditions != permit.conditions:
             decision = decide_arguments(self.authority.manifest, request.tool, permit.arguments)
-        if decision.granted and is_repeat:
+        if decision.granted and was_seen:
             decision, code = self._within_budgets(request.tool)
         if not decision.granted:
-            return refused(request.function, decision, code)
+            raise WithheldError(refused(request.function, decision, code))
         if request.tool.asks and not permit.is_approved:
-            return approval_required(request.function, request.tool)
+            raise WithheldError(approval_required(request.function, request.tool))
         if not permit.is_recorded and not request.is_readonly:
-            return unrecorded(request.function)
-        if is_repeat:
+            raise WithheldError(unrecorded(request.function))
+        if was_seen:
             self._count(request)
-        return None
+        permit.sent(entry)
 
     def carry(self, sources: Collection[str] | None) -> set[str]:
         """Add the sources of data that an earlier run left, and return them.
@@ -347,23 +353,6 @@ class Authorization:
         if age_seconds is not None and age_seconds < WINDOW_SECONDS:
             for budget in found:
                 self.authority.rates.count(budget, age_seconds)
-
-    def recheck_on_send(
-        self, request: Callable[[], CallRequest], permit: Permit, entry: Entry
-    ) -> Callable[[bool], None]:
-        """The `on_sent(was_seen)` callback for a permitted call.
-
-        The call may have waited for a connection, and its tool may have changed. So the callback builds `request`
-        again, and raises a WithheldError if it is now refused.
-        """
-
-        def sent(was_seen: bool) -> None:
-            refusal = self.confirm(request(), permit, is_repeat=was_seen)
-            if refusal is not None:
-                raise WithheldError(refusal)
-            permit.sent(entry)
-
-        return sent
 
     def _within_budgets(self, tool: Decision) -> tuple[Decision, str]:
         for budget in tool.budgets:

@@ -126,7 +126,7 @@ class Catalog:
         self._held = 0  # number of changes in the snapshot
         self._changed = anyio.Event()
         self._rebuilt = anyio.Event()
-        self.snapshot = Snapshot(0, Library.compile([]), None, MappingProxyType({}), MappingProxyType({}))
+        self.snapshot = Snapshot(Library.compile([]), None, MappingProxyType({}), MappingProxyType({}))
 
     def note_change(self) -> None:
         """Schedule a rebuild: an upstream's state or tools, the manifest or the observed results changed."""
@@ -146,7 +146,7 @@ class Catalog:
                     log.error("library_not_rebuilt", error=f"{type(error).__name__}: {error}")
                     await anyio.sleep(RETRY_SECONDS)
                     self._noted += 1
-                    if not self.snapshot.version:
+                    if self.snapshot.index is None:
                         continue
                 self._held = noted
                 self._rebuilt.set()
@@ -212,7 +212,7 @@ class Catalog:
         spaces = {name: each.in_order for name, each in library.namespaces.items()}
         index = index.updated({PORTAL: own, **spaces})
         rules = MappingProxyType(denied), MappingProxyType(silent)
-        return Snapshot(former.version + 1, library, index, *rules)
+        return Snapshot(library, index, *rules)
 
     def _written(self, library: Library) -> frozenset[Path] | None:
         """Write the stub files. Returns those that changed; None if they could not be written."""

@@ -58,9 +58,6 @@ class Found:
             answer["namespaces"] = list(self.namespaces)
         return answer
 
-    def answer(self, max_tokens: int) -> "DocsSearchAnswer":
-        return DocsSearchAnswer(self, max_tokens)
-
     def fitting(self, form: Callable[["Found"], str], max_tokens: int) -> "Found":
         """Shorten it until it fits into `max_tokens` in this form; a notice says what was dropped.
 
@@ -208,7 +205,7 @@ class DocsSearch:
         rows = len(found.functions) + len(found.namespaces or ()) + _ROWS_OF_FULL * found.full
         if rows > _FEW_ROWS and not is_loaded():
             await anyio.to_thread.run_sync(o200k_base)  # their tokens may have to be counted
-        return found.answer(self.manifest.portal.server.output_tokens)
+        return DocsSearchAnswer(found, self.manifest.portal.server.output_tokens)
 
     def find(
         self, snapshot: Snapshot, request: DocsSearchRequest, most: int = MAX_DETAIL_CHARACTERS
@@ -249,7 +246,7 @@ class DocsSearch:
             named = hits.functions[: hits.exact]
         if len(named) != 1:
             return None
-        answer = Found(named, 1, 1, []).answer(self.manifest.portal.server.output_tokens)
+        answer = DocsSearchAnswer(Found(named, 1, 1, []), self.manifest.portal.server.output_tokens)
         (row,) = answer.structured["functions"]
         return row if "stub" in row else rows(named, 1, -1)[0]
 

@@ -37,9 +37,9 @@ class Snapshot:
     `silent` says by namespace why it has no functions.
     """
 
-    version: int
     library: Library
     index: "SearchIndex | None"
+    """None before the first upstreams are known."""
     denied: Mapping[str, Decision]
     silent: Mapping[str, str]
     is_on_disk: bool = True

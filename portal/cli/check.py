@@ -277,7 +277,6 @@ def _with_number(first: str, number: int) -> str:
 
 
 def _print_upstream(upstream: Upstream, rows: Sequence[ToolRow], terminal: Terminal) -> None:
-    """Print the state of one upstream, all of its tools, and the end of its stderr."""
     terminal.line(f"upstream  {upstream.name}")
     terminal.line(f"state     {upstream.state.adjective}, since {upstream.state.since:%H:%M:%S} UTC")
     terminal.line(f"server    {upstream.server or 'unknown'}")

@@ -3,7 +3,7 @@
 import argparse
 import os
 import signal
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -17,7 +17,6 @@ from manifests.loader import DEFAULT_FILE, find_manifest, load_manifest, parse_m
 from manifests.manifest import Manifest
 from portal.app.accepted import Acceptance, choose_files, note_start, reload_hint
 from portal.base.errors import PortalError
-from portal.cli.parser import parse_arguments
 from portal.cli.terminal import Terminal, unknown_name
 from portal.records.logs import configure_logs
 from sandbox_runtime.errors import SandboxError
@@ -36,11 +35,6 @@ END_SECONDS: Final = 15
 
 _EXPLAINED: Final = (SandboxError, PortalError, ManifestError, OSError)
 """Errors whose text explains them. Any other error is a bug of the portal and keeps its traceback."""
-
-
-def run_command_line(arguments: Sequence[str]) -> int:
-    """Run one command and return its exit status. Raises SystemExit: no command, or --help."""
-    return run_command(parse_arguments(arguments))
 
 
 def run_command(options: argparse.Namespace) -> int:

@@ -64,30 +64,29 @@ def _explanations(
 ) -> Iterator[dict[str, Json]]:
     """Explain each tool of the upstream that the name may mean, and a method for resources or prompts."""
     manifest, policy = portal.manifest, portal.authority.policy
-    for tool, decision in decided_tools(policy, upstream):
-        if name not in manifest.rules.names(upstream.name, tool.tool, tool.function).current:
-            continue
-        qualified = f"{manifest.namespaces[upstream.name]}.{tool.function}"
+    found = [
+        (tool.tool, tool.function, decision)
+        for tool, decision in decided_tools(policy, upstream)
+        if name in manifest.rules.names(upstream.name, tool.tool, tool.function).current
+    ]
+    methods = [each for each in METHODS if each in (name, _behind(name, manifest, upstream.name))]
+    found += [(each, each, policy.about(upstream.name, each, each, READING_HINTS)) for each in methods]
+    for tool, function, of_tool in found:
+        path, qualified = f"{upstream.name}.{tool}", f"{manifest.namespaces[upstream.name]}.{function}"
         repairs: list[str] = []
-        conditions = decision
-        if arguments is not None and decision.granted:
-            decision = _of_call(portal, qualified, decision, arguments, repairs)
-        path = f"{upstream.name}.{tool.tool}"
-        yield _explanation(manifest, path, qualified, upstream.name, decision, conditions, repairs)
-    method = next((each for each in METHODS if each in (name, _behind(name, manifest, upstream.name))), None)
-    if method is not None:
-        conditions = decision = policy.about(upstream.name, method, method, READING_HINTS)
-        if arguments is not None and decision.granted:
-            decision = decide_arguments(manifest, decision, arguments)
-        path, qualified = (f"{each}.{method}" for each in (upstream.name, manifest.namespaces[upstream.name]))
-        yield _explanation(manifest, path, qualified, upstream.name, decision, conditions)
+        decision = of_tool
+        if arguments is not None and of_tool.granted:
+            decision = _of_call(portal, qualified, of_tool, arguments, repairs)
+        yield _explanation(manifest, path, qualified, upstream.name, decision, of_tool, repairs)
 
 
 def _of_call(
     portal: DocsSearch, qualified: str, tool: Decision, arguments: dict[str, Json], repairs: list[str]
 ) -> Decision:
-    """Decide about a call of the tool. Adds the repairs of its arguments to `repairs`."""
-    manifest, function = portal.manifest, portal.catalog.snapshot.library.functions[qualified]
+    """Decide about a call of the tool or method. Adds the repairs of its arguments to `repairs`."""
+    manifest, function = portal.manifest, portal.catalog.snapshot.library.functions.get(qualified)
+    if function is None:  # a method
+        return decide_arguments(manifest, tool, arguments)
     try:
         wire, found = normalize_arguments(function, arguments, repairs=manifest.portal.server.repairs)
     except ArgumentError as error:

@@ -229,7 +229,6 @@ class _Import:
 
 
 def _address(imported: ImportedServer) -> str:
-    """The command line or URL of a server, for people."""
     spec = imported.spec or imported.server.spec(lambda value: value.name)
     words = [spec["url"]] if "url" in spec else [spec["command"], *spec.get("args", ())]
     return " ".join(words).replace("$${", "${")

@@ -16,13 +16,11 @@ from sandbox_runtime.build_guest import bake as make_component
 
 
 async def schema(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
-    """Print the JSON Schema of portal.yaml."""
     terminal.result(schema_text())
     return 0
 
 
 async def completion(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
-    """Print the completion script of a shell, for commands, options and files."""
     terminal.result(completion_script(options.shell))
     return 0
 
@@ -52,7 +50,6 @@ async def audit(manifest: Manifest, options: Namespace, terminal: Terminal) -> i
 
 
 async def export(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
-    """Print the lines of the audit log in the database."""
     settings = manifest.portal.audit
     if settings is None or settings.to != STORE:
         no_log = "the manifest's audit log is not in a database: it has no `audit: {to: store}`"
@@ -65,7 +62,6 @@ async def export(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
 
 
 async def bake(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
-    """Build the component and print how to use it."""
     baked = await anyio.to_thread.run_sync(make_component, options.package, options.out, terminal.note)
     packages = baked.listed() or "no further packages"
     terminal.note(f"{options.out} contains {packages}. To use it, write in portal.yaml:")

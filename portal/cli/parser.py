@@ -26,7 +26,6 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def completion_script(shell: str) -> str:
-    """The script that completes commands, options and files in this shell."""
     import shtab
 
     parser = argument_parser()
@@ -44,7 +43,6 @@ def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
 
 
 def argument_parser() -> argparse.ArgumentParser:
-    """The parser of all commands."""
     parser = _Parser(
         prog="mcp-code-portal",
         description="Two MCP tools in front of any number of MCP servers: docs_search and execute_code.",
@@ -59,8 +57,6 @@ def argument_parser() -> argparse.ArgumentParser:
 
 
 class _Parser(argparse.ArgumentParser):
-    """The class of the parser and of the parsers of all commands."""
-
     def error(self, message: str) -> NoReturn:
         """Escape the message: it may contain file names that other people chose."""
         from portal.base.plain_text import marked_lines

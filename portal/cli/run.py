@@ -62,7 +62,6 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
 
 
 def _interrupted(ledger: Ledger) -> Answer:
-    """The answer of a run that a signal ended."""
     hint = ""
     if ledger.count("unknown"):
         hint = "A call with the state `unknown` may have happened: check before running the script again."

@@ -132,7 +132,6 @@ async def list_runs(manifest: Manifest, options: Namespace, terminal: Terminal) 
 
 
 async def show(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
-    """Print everything about a run."""
     with _named(manifest, options, terminal) as (tables, run, _):
         stored = _loaded(tables, run)
     told = details(stored)
@@ -234,7 +233,6 @@ async def decide(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
 
 
 async def cancel(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
-    """End a run in any state."""
     with _named(manifest, options, terminal) as (tables, run, _), tables.transaction(is_lasting=True):
         cancel_run(tables, run)
     _print_change({"run_id": run, "state": "cancelled"}, f"run {run} is cancelled", options, terminal)
@@ -350,7 +348,6 @@ def _steps(record: Record) -> Iterator[dict[str, Json]]:
 
 
 def _announce_fork(stored: StoredRun, at: int, terminal: Terminal) -> None:
-    """Print which calls a fork takes from the journal, and which it makes."""
     _, past, record = _past(stored)
     record = record.until(_index(record, at))
     kept = Past(
@@ -428,7 +425,6 @@ def _note_if_not_running(tables: RunTables, run: str, terminal: Terminal) -> Non
 
 
 def _what(calls: Sequence[CallRow]) -> str:
-    """What a run waits for, in a few words."""
     first, *others = [*map(awaited, waiting_view(calls))] or [""]
     return f"{first} +{len(others)}" if others else first
 

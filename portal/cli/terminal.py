@@ -65,7 +65,6 @@ class Terminal:
         self.result(json.dumps(value, ensure_ascii=False, indent=2))
 
     def line(self, text: str, style: str = "") -> None:
-        """Print one line of a report."""
         self._out.print(Text(escaped(text), style=style))
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -53,7 +53,8 @@ def parsed_text(text: str) -> Json:
             value = ast.literal_eval(text.strip()) if len(text) <= MAX_LITERAL_CHARACTERS else None
         # Tuples become lists, and keys text; sets and bytes raise TypeError.
         return json.loads(json.dumps(value)) if isinstance(value, dict | list) else text
-    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+    # SystemError: Python 3.11 may collect garbage while it parses, and what it ends may log a traceback, which parses.
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError, SystemError):
         return text
 
 

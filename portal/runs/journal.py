@@ -123,6 +123,13 @@ class Journal:
             return Outcome(error=error)
         return None
 
+    async def is_decided(self, seq: int, function: str) -> bool:
+        """Whether a person has decided about this call, which an earlier segment asked about."""
+        row = self.past.calls.get(seq)
+        if row is None or (row.kind, row.function) != ("ask", function):
+            return False
+        return (await self._row_now(seq)).state in ("approved", "denied")
+
     def note_notices(self, notices: Sequence[str]) -> None:
         """Keep the notices of parsing and checking the script for its answer, which a later segment may give."""
         if notices:

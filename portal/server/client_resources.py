@@ -30,7 +30,7 @@ from manifests.names import namespace_of
 from portal.base.clean_json import clean_json, clean_text, one_line, printable
 from portal.base.tokens import compact
 from portal.calls.caller_upstreams import CallerUpstreams
-from portal.calls.resources import PROMPT_KINDS, RESOURCE_KINDS, ResourceError, Resources, recorded
+from portal.calls.resources import ResourceError, Resources, recorded
 from portal.catalog.authority import Authorization
 from portal.catalog.methods import Method
 from portal.identity.accounts import Accounts
@@ -39,6 +39,7 @@ from portal.records.ledger import Entry
 from portal.server.callers import caller_of
 from portal.server.views import Views
 from upstreams.errors import UpstreamRefusedError
+from upstreams.upstream import Listed
 
 PREFIX: Final = "portal://"
 NOTICES: Final = "dev.mcp-code-portal/notices"
@@ -65,8 +66,19 @@ _NOT_FOUND: Final = (types.INVALID_PARAMS, -32002)
 """Upstreams' error codes for an unknown name: the first since 2026-07-28, before that the second for resources."""
 
 Context = ServerRequestContext[Any, Any]
-Row = TypeVar("Row", bound=BaseModel)
 Answer = TypeVar("Answer", bound=BaseModel)
+
+_LISTS: Final[dict[str, tuple[Method, Listed, type[BaseModel], type[types.PaginatedResult]]]] = {
+    "resources": ("resources/list", "resources", types.Resource, types.ListResourcesResult),
+    "resource_templates": (
+        "resources/list",
+        "resourceTemplates",
+        types.ResourceTemplate,
+        types.ListResourceTemplatesResult,
+    ),
+    "prompts": ("prompts/list", "prompts", types.Prompt, types.ListPromptsResult),
+}
+"""The method, the kind of listing, and the types of a row and of the result, by the field with the rows."""
 
 
 class ListChanges:
@@ -119,23 +131,25 @@ class ClientResources:
     changes: ListChanges
     accounts: Accounts
 
-    async def list_resources(
-        self, context: Context, params: types.PaginatedRequestParams | None
-    ) -> types.ListResourcesResult:
-        rows, more = await self._page(context, params, "resources/list", "resources", types.Resource)
-        return types.ListResourcesResult(resources=rows, **more)
+    async def listed(
+        self, kind: str, context: Context, params: types.PaginatedRequestParams | None
+    ) -> types.PaginatedResult:
+        """One page of a list, with notices; `kind` is a key of `_LISTS`.
 
-    async def list_templates(
-        self, context: Context, params: types.PaginatedRequestParams | None
-    ) -> types.ListResourceTemplatesResult:
-        rows, more = await self._page(context, params, "resources/list", "templates", types.ResourceTemplate)
-        return types.ListResourceTemplatesResult(resource_templates=rows, **more)
-
-    async def list_prompts(
-        self, context: Context, params: types.PaginatedRequestParams | None
-    ) -> types.ListPromptsResult:
-        rows, more = await self._page(context, params, "prompts/list", "prompts", types.Prompt)
-        return types.ListPromptsResult(prompts=rows, **more)
+        The cursor is the number of rows before a page. Each page lists anew, so the list may have changed.
+        """
+        method, listed, model, result = _LISTS[kind]
+        self.changes.follow(context)
+        cursor = (params.cursor if params else None) or "0"
+        if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):
+            raise MCPError(types.INVALID_PARAMS, "the cursor is invalid")
+        async with self._resources(context, method) as (resources, entry):
+            found = await resources.listed(method, {kind: listed}, None, entry)
+        # In a thread: hostile rows take long, and other clients must not wait.
+        rows, end = await anyio.to_thread.run_sync(self._shown, found[kind], int(cursor), model)
+        meta = {NOTICES: found["notices"]} if found["notices"] else None
+        more: dict[str, Any] = {kind: rows, "_meta": meta}
+        return result(next_cursor=str(end) if end < len(found[kind]) else None, **more)
 
     async def read_resource(
         self, context: Context, params: types.ReadResourceRequestParams
@@ -160,33 +174,11 @@ class ClientResources:
             filled = await resources.prompt(key, name, dict(params.arguments or {}), entry)
         return await self._answer(context, key, types.GetPromptResult, filled)
 
-    async def _page(
-        self,
-        context: Context,
-        params: types.PaginatedRequestParams | None,
-        method: Method,
-        kind: str,
-        model: type[Row],
-    ) -> tuple[list[Row], dict[str, Any]]:
-        """Return the rows of a page and the other fields of its result: the next cursor, and notices.
-
-        The cursor is the number of rows before a page. Each page lists anew, so the list may have changed.
-        """
-        self.changes.follow(context)
-        cursor = (params.cursor if params else None) or "0"
-        if not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):
-            raise MCPError(types.INVALID_PARAMS, "the cursor is invalid")
-        kinds = PROMPT_KINDS if kind == "prompts" else {kind: RESOURCE_KINDS[kind]}
-        async with self._resources(context, method) as (resources, entry):
-            found = await resources.listed(method, kinds, None, entry)
-        # In a thread: hostile rows take long, and other clients must not wait.
-        shown, end = await anyio.to_thread.run_sync(self._shown, found[kind], int(cursor), model)
-        meta = {NOTICES: found["notices"]} if found["notices"] else None
-        return shown, {"next_cursor": str(end) if end < len(found[kind]) else None, "_meta": meta}
-
-    def _shown(self, rows: list[dict[str, Json]], first: int, model: type[Row]) -> tuple[list[Row], int]:
+    def _shown(
+        self, rows: list[dict[str, Json]], first: int, model: type[BaseModel]
+    ) -> tuple[list[BaseModel], int]:
         """The rows of one page that the SDK can send, and the number of rows before the next page."""
-        shown: list[Row] = []
+        shown: list[BaseModel] = []
         left = PAGE_CHARACTERS
         for number, row in enumerate(rows[first : first + PAGE_ROWS], first):
             try:

@@ -124,11 +124,12 @@ def _resource_handlers(portal: Portal) -> dict[str, Any]:
     offers, resources = portal.manifest.portal.server.offers, portal.resources
     handlers: dict[str, Any] = {}
     if "resources" in offers:
-        handlers["on_list_resources"] = _handler(portal, resources.list_resources)
-        handlers["on_list_resource_templates"] = _handler(portal, resources.list_templates)
+        handlers["on_list_resources"] = _handler(portal, partial(resources.listed, "resources"))
+        listed = partial(resources.listed, "resource_templates")
+        handlers["on_list_resource_templates"] = _handler(portal, listed)
         handlers["on_read_resource"] = _handler(portal, resources.read_resource)
     if "prompts" in offers:
-        handlers["on_list_prompts"] = _handler(portal, resources.list_prompts)
+        handlers["on_list_prompts"] = _handler(portal, partial(resources.listed, "prompts"))
         handlers["on_get_prompt"] = _handler(portal, resources.get_prompt)
     if offers:
         handlers["on_subscriptions_listen"] = ListenHandler(resources.changes.bus)
@@ -248,7 +249,7 @@ async def _answer(
         is_whole = portal.manifest.portal.server.structured
         return _result(found.text, found.structured if is_whole else None)
 
-    return await _catch_errors(work, partial(_failure_result, portal, params.name, ledger=ledger))
+    return await _catch_errors(work, partial(_failure_result, portal, params.name, ledger))
 
 
 async def _catch_errors(
@@ -306,14 +307,12 @@ async def fit_answer(
     return _result(found.text, found.structured, found.blocks, is_error=is_error)
 
 
-def _failure_result(
-    portal: Portal, tool: str, code: str, message: str, ledger: Ledger | None = None
-) -> CallToolResult:
+def _failure_result(portal: Portal, tool: str, ledger: Ledger, code: str, message: str) -> CallToolResult:
     """A failure in the form of the tool's answer. It lists the calls that the script had made."""
     is_whole = portal.manifest.portal.server.structured
     hint = RequestError.hint if code == RequestError.code else "Tell the operator, or try again later."
     if tool == EXECUTE_CODE:
-        ledger, error = ledger or Ledger(), RunError(code, message, hint=hint)
+        error = RunError(code, message, hint=hint)
         status: RunState = "error" if ledger.run_id else "refused"
         failed = Answer(status, ledger.run_id, error=error, calls=ledger.rows())
         found = fitted(failed, str, DEFAULT_MAX_TOKENS, output_tokens=1_000, is_whole=is_whole)

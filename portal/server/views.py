@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeAlias
 
 from anyio.abc import TaskGroup, TaskStatus
 
@@ -18,6 +17,7 @@ from portal.catalog.catalog import Catalog
 from portal.catalog.check.checker import Checker, open_checker
 from portal.catalog.docs_search import DocsSearch
 from portal.library.observed import Observations
+from portal.runs.dispatcher import GoOn
 from portal.runs.execution import Execution
 from upstreams.fleet import Fleet
 
@@ -52,9 +52,6 @@ class View:
         return self.authority.manifest
 
 
-NewExecution: TypeAlias = Callable[[Authority, Catalog, Checker | None, DocsSearch], Execution]
-
-
 @dataclass(frozen=True)
 class InEffect:
     """What one manifest decides, for each profile. A reload makes another one."""
@@ -78,7 +75,7 @@ class Views:
     tasks: TaskGroup
     fleet: Fleet
     observations: Observations
-    new_execution: NewExecution
+    new_execution: Callable[[Authority, Catalog, Checker | None, DocsSearch], Execution]
     waiting: list[str] = field(default_factory=list)
     """Files with changes that wait for the operator; all searches report them."""
     rates: CallRates = field(default_factory=CallRates)
@@ -93,18 +90,21 @@ class Views:
     def __getitem__(self, profile: str | None) -> View:
         return self._views[profile]
 
-    def served(self) -> Mapping[str | None, View]:
-        """The views of the profiles that callers have now."""
-        return {each: self._views[each] for each in self._now.bound}
+    def go_on(self) -> Mapping[str | None, GoOn]:
+        """What goes on with runs, by the profiles that callers have now."""
+        executions = (self._views[each].execution for each in self._now.bound)
+        return {each.profile: each.segment for each in executions}
 
     async def prepared(self, manifest: Manifest, bound: Collection[str]) -> InEffect:
         """What will be in effect after `switch`. Opens the views of new profiles, which no caller has yet."""
         own: dict[str | None, Manifest] = {name: narrowed(manifest, name) for name in bound}
         own[None] = others = narrowed(manifest, self.profile) if self.profile else manifest
-        for profile in own.keys() - self._views.keys():
-            self._views[profile] = await self.tasks.start(self._hold, profile, Policy(own[profile]))
         gone = {each: _without_grants(others, each) for each in self._views.keys() - own.keys()}
         policies = {each: Policy(found) for each, found in {**own, **gone}.items()}
+        for profile in own.keys() - self._views.keys():
+            # Its view needs a policy before the switch.
+            self._now = replace(self._now, policies={**self._now.policies, profile: policies[profile]})
+            self._views[profile] = await self.tasks.start(self._hold, profile)
         return InEffect(manifest, own.keys(), policies)
 
     def switch(self, prepared: InEffect) -> None:
@@ -117,14 +117,14 @@ class Views:
         for view in self._views.values():
             view.catalog.note_change()
 
-    async def _hold(self, profile: str | None, first: Policy, *, task_status: TaskStatus[View]) -> None:
-        authority = Authority(lambda: self._now.policies.get(profile, first), self.rates)
-        settings, stubs = first.manifest.portal.server, stub_folder()
+    async def _hold(self, profile: str | None, *, task_status: TaskStatus[View]) -> None:
+        authority, stubs = Authority(lambda: self._now.policies[profile], self.rates), stub_folder()
         async with AsyncExitStack() as stack:
             stack.callback(shutil.rmtree, stubs, ignore_errors=True)
             checker = None
-            if settings.check != "off":
-                checker = await stack.enter_async_context(open_checker(stubs, repairs=settings.repairs))
+            if authority.manifest.portal.server.check != "off":
+                repairs = authority.manifest.portal.server.repairs
+                checker = await stack.enter_async_context(open_checker(stubs, repairs=repairs))
             catalog = Catalog(authority, stubs, checker, self.observations)
             search = DocsSearch(authority, catalog, self.fleet, self.waiting)
             execution = self.new_execution(authority, catalog, checker, search)

@@ -14,7 +14,8 @@ from typing import Any, TypeAlias
 import pytest
 import structlog
 
-from portal.cli.command_line import run_command_line
+from portal.cli.command_line import run_command
+from portal.cli.parser import parse_arguments
 from tests.warm_commands import warm_command
 
 COMMAND = (sys.executable, "-m", "portal")
@@ -47,7 +48,7 @@ def portal_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtur
             place.chdir(cwd)
             place.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8"))
             try:
-                status = run_command_line(arguments)
+                status = run_command(parse_arguments(arguments))
             except SystemExit as ended:  # so argparse ends --help and wrong arguments
                 status = int(ended.code or 0)
         return Done(status, *capsys.readouterr())

@@ -1,6 +1,7 @@
 """Commands that a test runs, and a server that hostile scripts may be granted."""
 
-from collections.abc import AsyncIterator
+import gc
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
@@ -25,3 +26,11 @@ async def session(sandbox: Sandbox) -> AsyncIterator[Session]:
     session = await sandbox.open_session()
     yield session
     session.close()
+
+
+@pytest.fixture
+def no_collections() -> Iterator[None]:
+    """Python 3.11 may fail to parse if it collects garbage while parsing."""
+    gc.disable()
+    yield
+    gc.enable()

@@ -37,7 +37,7 @@ MARK = "await up.mark(text='x')"
 FILES = sorted(Path(portal.__file__).parent.rglob("*.py"))
 
 
-def test_decisions_are_written_in_one_place_which_wants_to_know_who_decides() -> None:
+def test_decisions_are_written_in_one_place_which_wants_to_know_who_decides(no_collections: None) -> None:
     """A new way to decide has to be added below, too."""
     written, decided = [], []
     for file in FILES:

@@ -230,7 +230,7 @@ async def test_no_command_reaches_it(under: Under, capsys: pytest.CaptureFixture
     assert "granted" in await output_of(explain.command, name="up.read", arguments=None)
 
 
-def test_upstreams_are_called_from_one_place_with_a_permit_from_one_place() -> None:
+def test_upstreams_are_called_from_one_place_with_a_permit_from_one_place(no_collections: None) -> None:
     """A new way to an upstream has to be added above, too."""
     calls, permits = [], []
     for file in sorted(Path(portal.__file__).parent.rglob("*.py")):

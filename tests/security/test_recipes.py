@@ -4,11 +4,9 @@ What a model can do, a stranger can tell it to do, and many models have a shell.
 """
 
 import ast
-import gc
 import itertools
 import re
 import secrets
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -206,14 +204,6 @@ HINTS = {"CallError": 2, "RuleError": 2, "FetchError": 2, "RunsError": 2, "RunEr
 
 SCRIPTS_OWN = {"script_exit", "script_error", "cancelled", "diverged", "result_not_json"}
 """How runs end that nothing refused."""
-
-
-@pytest.fixture
-def no_collections() -> Iterator[None]:
-    """Python 3.11 may fail to parse if it collects garbage while parsing."""
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def test_no_refusal_is_without_a_hint(no_collections: None) -> None:

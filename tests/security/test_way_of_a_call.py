@@ -60,6 +60,9 @@ class Journal:
     def known_outcome(self, entry: Entry) -> Outcome | None:
         return None
 
+    async def is_decided(self, seq: int, function: str) -> bool:
+        return False
+
     async def call(self, entry: Entry, work: Callable[[], Awaitable[Outcome]]) -> Outcome:
         return await work()
 
@@ -73,6 +76,13 @@ class Earlier(Journal):
 
     def known_outcome(self, entry: Entry) -> Outcome | None:
         return Outcome(value="of then")
+
+
+class Decided(Journal):
+    """A journal in which a person decided about the call, for a rule that is gone."""
+
+    async def is_decided(self, seq: int, function: str) -> bool:
+        return True
 
 
 @dataclass
@@ -171,6 +181,7 @@ UNWRITTEN = Unwritten(None).run("run_1", LOCAL, None)
         ("authorize", "not_granted", "up.denied", (), {"waits": Person(True)}),
         ("authorize", "unknown_function", "up.nothing", (), {"waits": Person(True)}),
         ("ask", "denied", "up.asks", (), {"waits": Person(False)}),
+        ("ask", "denied", "up.write", (), {"waits": Person(False), "journal": Decided()}),
         ("ask", "approval_required", "up.asks", (), {}),
         ("intend", "journal_failed", "up.write", (), {"journal": Journal(can_write=False)}),
         ("record", "audit_failed", "up.write", (), {"audit": UNWRITTEN}),

@@ -90,9 +90,7 @@ class Checker:
 
     async def update(self, library: Library, changed: Collection[Path]) -> None:
         """Set the library whose stubs are on disk now, and its changed files."""
-        self._library = None
-        if changed:
-            self._types.update(changed)
+        self._types.update(changed)
         self._library = library
 
     async def check(self, prepared: Prepared, snapshot: Snapshot, caller: str = "") -> Sequence[Diagnostic]:
@@ -150,7 +148,6 @@ class Checker:
 
 
 def _renamed(use: LibraryUse, snapshot: Snapshot) -> LibraryUse:
-    """The use with the function's own name."""
     namespace, _, function = snapshot.canonical(f"{use.namespace}.{use.function}").partition(".")
     return use._replace(namespace=namespace, function=function)
 
@@ -318,8 +315,6 @@ _AWAIT: Final = (
 
 
 class TypeFindings:
-    """Converts ty's findings in one script to diagnostics."""
-
     def __init__(self, prepared: Prepared, snapshot: Snapshot, *, repairs: bool) -> None:
         self._prepared = prepared
         self._snapshot = snapshot
@@ -427,7 +422,7 @@ def _literals(written: str) -> list[Json]:
     """The values of `Literal["a", 1]`; [] if they cannot be parsed."""
     try:
         values: list[Json] = ast.literal_eval(written.removeprefix("Literal"))
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, SystemError):  # as in `parsed_text`
         return []
     return values
 

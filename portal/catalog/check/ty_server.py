@@ -54,7 +54,7 @@ class TypeChecker:
     def __init__(self, folder: Path) -> None:
         self._folder = folder.resolve()
         self._server: TyServer | None = None
-        self._used: tuple[TyServer, int] | None = None
+        self._is_used = False
         self._turns = Turns(1)
         self._changed: set[Path] = set()
         self._retry_at = 0.0
@@ -66,15 +66,11 @@ class TypeChecker:
         """Whether ty's last start failed within `RETRY_SECONDS`."""
         return anyio.current_time() < self._retry_at
 
-    async def warm(self) -> None:
-        """Start ty, so that the first script does not wait for it."""
+    async def keep(self) -> None:
+        """Start ty, so that the first script does not wait for it, and end it whenever it rests."""
         with anyio.move_on_after(_WARM_SECONDS):
             async with self._turns.turn(""):
                 await self._ensure_server()
-
-    async def keep(self) -> None:
-        """Start ty, so that the first script does not wait for it, and end it whenever it rests."""
-        await self.warm()
         while True:
             await anyio.sleep(REST_SECONDS)
             await self.end_if_unused()
@@ -82,10 +78,9 @@ class TypeChecker:
     async def end_if_unused(self) -> None:
         """End ty if no script has used it since the last time this was asked."""
         async with self._turns.turn(""):
-            used = None if self._server is None else (self._server, self._server.documents)
-            if used == self._used:
+            if not self._is_used:
                 await self.close()
-            self._used = used
+            self._is_used = False
 
     async def close(self) -> None:
         """End ty; the next script starts it again."""
@@ -117,6 +112,7 @@ class TypeChecker:
 
     async def _ask(self, preamble: str, source: str, caller: str) -> "list[Finding] | None":
         """Ask ty, starting it if necessary, and once more if it died."""
+        self._is_used = True
         for _ in range(2):
             server = await self._ensure_server()
             if server is None:

@@ -3,11 +3,13 @@
 Source: Robertson, Zaragoza, Taylor: Simple BM25 Extension to Multiple Weighted Fields (2004).
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from itertools import chain, pairwise
+from math import log
 from operator import attrgetter
 
 import numpy as np
@@ -44,6 +46,16 @@ _LAST = 1e-9
 """The factor of a deprecated function's score."""
 
 _MANY_TERMS = 10_000
+
+_MAX_WORDS = 256
+"""Words looked up per query."""
+
+_REPEATED = 0.5
+_JOINED = 0.5
+_RELATED = 0.2
+_MAX_COMPLETIONS = 8
+_MAX_SYNONYM_WEIGHT = 0.7
+_SHARED_SYNONYM_WEIGHT = 1.5
 
 # Upstreams write these texts. The bounds keep one definition from slowing the whole index down.
 _MAX_NAME_CHARS = 200
@@ -92,12 +104,15 @@ def _terms_by_field(function: Function) -> Iterator[list[str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Added:
+class Added:
     """The amounts that one term adds to the functions in which it occurs."""
 
     relevance: Amounts
+    """BM25F over all fields."""
     name_relevance: Amounts
+    """BM25F over the name only."""
     name_share: Amounts
+    """The share of the name that it covers, weighted by IDF; 1 in all if the terms cover all of it."""
 
 
 class Ranking:
@@ -122,7 +137,7 @@ class Ranking:
         idfs = _idf(self._size, self._name_frequencies)
         named = np.bincount(owners[is_name], idfs[by_term[is_name]], minlength=self._size)
         self._name_idf_sums = np.maximum(named, 1e-9)
-        self._added: dict[str, _Added] = {}
+        self._added: dict[str, Added] = {}
 
     @cached_property
     def terms(self) -> Sequence[str]:
@@ -138,7 +153,7 @@ class Ranking:
         number = self._vocabulary.get(term, len(self._ends))
         return number < len(self._ends) and bool(self._frequencies[number])
 
-    def idf(self, term: str) -> float | None:
+    def _idf_of(self, term: str) -> float | None:
         """The inverse document frequency of a term; of a common one, within names; None if it does not occur."""
         if term not in self:
             return None
@@ -147,30 +162,60 @@ class Ranking:
         )
         return float(idf if (idf := _idf(self._size, of_all)) >= _COMMON else _idf(self._size, of_names))
 
-    def is_named(self, term: str) -> bool:
-        """Whether the term occurs in a name."""
+    def _is_named(self, term: str) -> bool:
         return term in self and bool(self._name_frequencies[self._vocabulary[term]])
 
-    def relevance(self, weights: Mapping[str, float]) -> Floats:
-        """BM25F score of each function over all fields. All terms must occur."""
-        return self._sum(weights, lambda added: added.relevance)
+    def expanded(self, words: Sequence[str]) -> dict[str, float]:
+        """Expand the words to the terms that occur, with weights.
 
-    def name_relevance(self, weights: Mapping[str, float]) -> Floats:
-        """BM25F score of each function over its name only."""
-        return self._sum(weights, lambda added: added.name_relevance)
+        The words themselves weigh 1, repeated ones a little more. Two neighbours as one word ("app config" for
+        `appconfig`) weigh less. So do abbreviations and completions ("configuration" for `config`, "repo" for
+        `repository`).
+        """
+        words = words[:_MAX_WORDS]
+        weights = {word: 1 + _REPEATED * log(count) for word, count in Counter(words).items()}
+        for first, second in pairwise(words):
+            weights.setdefault(first + second, _JOINED)
+        for word in dict.fromkeys(words):
+            for related in self._related(word):
+                weights[related] = max(weights.get(related, 0), _RELATED * weights[word])
+        return {term: weight for term, weight in weights.items() if term in self}
 
-    def name_coverage(self, weights: Mapping[str, float]) -> Floats:
-        """The share of each name that the terms cover, weighted by IDF; 1 if they cover all of it."""
-        return self._sum(weights, lambda added: added.name_share)
+    def _related(self, word: str) -> Iterator[str]:
+        if len(word) < queries.SHORTEST_RELATED or word.isdecimal():
+            return
+        yield from (word[:length] for length in range(queries.SHORTEST_RELATED, len(word)))
+        first = bisect_left(self.terms, word + "\0")
+        yield from (term for term in self.terms[first : first + _MAX_COMPLETIONS] if term.startswith(word))
 
-    def _sum(self, weights: Mapping[str, float], amounts_of: Callable[[_Added], Amounts]) -> Floats:
+    def synonyms(self, words: Sequence[str]) -> dict[str, float]:
+        """Synonyms of the words in functions' names, with weights; the word itself weighs 1.
+
+        A long query leaves less to guess, so each synonym weighs less. A rare synonym of a common word weighs little
+        too: `describe_table` does not answer "get table" better than `get_table`.
+        """
+        most = min(_MAX_SYNONYM_WEIGHT, _SHARED_SYNONYM_WEIGHT / max(len(words), 1))
+        weights: dict[str, float] = {}
+        for word in words:
+            own = self._idf_of(word)
+            others_of = queries.SYNONYMS.get(word, set())
+            if len(words) <= queries.FEW_WORDS and not any(map(self._is_named, (word, *others_of))):
+                others_of = queries.LOOSE_SYNONYMS.get(word, others_of)
+            for other in others_of:
+                if (others := self._idf_of(other)) is not None:
+                    weight = most if own is None else most * min(1.0, own / others)
+                    weights[other] = max(weights.get(other, 0.0), weight)
+        return weights
+
+    def sum(self, kind: str, weights: Mapping[str, float]) -> Floats:
+        """The score of each function by these terms, all of which must occur; `kind` is a field of Added."""
         scores = np.zeros(self._size)
         for term, weight in weights.items():
-            owners, amounts = amounts_of(self._added.get(term) or self._add(term))
+            owners, amounts = getattr(self._added.get(term) or self._add(term), kind)
             scores[owners] += weight * amounts  # owners has no duplicates
         return scores
 
-    def _add(self, term: str) -> _Added:
+    def _add(self, term: str) -> Added:
         number = self._vocabulary[term]
         part = slice(self._ends[number - 1] if number else 0, self._ends[number])
         owners, counts = self._owners[part], self._counts[part]
@@ -181,7 +226,7 @@ class Ranking:
             counts = np.minimum(counts, 1)
         idfs = np.where(is_name, np.maximum(idf, np.minimum(idf_of_names, _COMMON)), idf)
         counted: Floats = np.einsum("sf,sf->s", counts, self._worth[owners])
-        self._added[term] = _Added(
+        self._added[term] = Added(
             (owners, idfs * _saturated(counted)),
             (named, idf * _saturated(counts[is_name, _NAME] * self._worth[named, _NAME])),
             (named, idf_of_names / self._name_idf_sums[named]),
@@ -292,25 +337,24 @@ class SearchIndex:
 
     def _scores(self, query: queries.Query) -> Floats:
         ranking = self._ranking
-        weights = queries.expanded_terms(query.words, ranking)
-        synonyms = queries.synonym_terms(query.synonym_words, ranking)
+        weights, synonyms = ranking.expanded(query.words), ranking.synonyms(query.synonym_words)
         more = {term: weight - weights.get(term, 0) for term, weight in synonyms.items()}
-        scores = ranking.relevance(weights)
-        scores += ranking.name_relevance({term: weight for term, weight in more.items() if weight > 0})
+        scores = ranking.sum("relevance", weights)
+        scores += ranking.sum("name_relevance", {term: more[term] for term in more if more[term] > 0})
         if query.sentences:
             # A task has several steps: a function that matches one sentence well matches the task.
-            sentences = (queries.expanded_terms(words, ranking) for words in query.sentences)
-            scores += _BEST_SENTENCE * np.max([ranking.relevance(each) for each in sentences], axis=0)
+            sentences = map(ranking.expanded, query.sentences)
+            scores += _BEST_SENTENCE * np.max([ranking.sum("relevance", each) for each in sentences], axis=0)
         phrases = {
             each: _WHOLE_NAME if each.startswith(queries.WHOLE) else _PHRASE
             for each in query.phrases
             if each in ranking
         }
         # Phrases only rank matches: "in" or "up" alone must not match anything.
-        scores += np.where(scores > 0, ranking.name_relevance(phrases), 0)
+        scores += np.where(scores > 0, ranking.sum("name_relevance", phrases), 0)
         covering = {term: min(weight, 1.0) for term, weight in weights.items()}
         covering |= {term: weight for term, weight in synonyms.items() if more[term] > 0}
-        return self._boosted(scores * (1 + _NAME_COVERAGE * ranking.name_coverage(covering)))
+        return self._boosted(scores * (1 + _NAME_COVERAGE * ranking.sum("name_share", covering)))
 
     def _boosted(self, scores: Floats) -> Floats:
         """Add a share of the upstream's best score to each function that matches."""

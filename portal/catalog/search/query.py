@@ -13,14 +13,10 @@ ticket" finds `delete_issue`.
 
 import re
 import unicodedata
-from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
-from math import log
-from typing import Protocol
 
 from snowballstemmer.english_stemmer import EnglishStemmer  # type: ignore[import-untyped]  # ships no types
 
@@ -150,16 +146,7 @@ _MAX_CHARS = 4_000
 _MAX_DOTS = 16
 _MAX_SENTENCES = 16
 _MAX_STEPS = 5
-_MAX_WORDS = 256
-"""Words looked up per query."""
-
-_REPEATED = 0.5
-_JOINED = 0.5
-_RELATED = 0.2
-_SHORTEST_RELATED = 4
-_MAX_COMPLETIONS = 8
-_MAX_SYNONYM_WEIGHT = 0.7
-_SHARED_SYNONYM_WEIGHT = 1.5
+SHORTEST_RELATED = 4
 FEW_WORDS = 4
 """A query with more words is a task."""
 
@@ -252,67 +239,10 @@ def partitions(name: str) -> Iterator[tuple[str, str]]:
         yield ".".join(parts[:at]), ".".join(parts[at:])
 
 
-class Vocabulary(Protocol):
-    """The terms that occur in an index."""
-
-    @property
-    def terms(self) -> Sequence[str]: ...
-
-    def __contains__(self, term: str) -> bool: ...
-
-    def idf(self, term: str) -> float | None: ...
-
-    def is_named(self, term: str) -> bool: ...
-
-
-def expanded_terms(words: Sequence[str], index: Vocabulary) -> dict[str, float]:
-    """Expand the words to the terms that occur, with weights.
-
-    The words themselves weigh 1, repeated ones a little more. Two neighbours as one word ("app config" for `appconfig`)
-    weigh less. So do abbreviations and completions ("configuration" for `config`, "repo" for `repository`).
-    """
-    words = words[:_MAX_WORDS]
-    weights = {word: 1 + _REPEATED * log(count) for word, count in Counter(words).items()}
-    for first, second in pairwise(words):
-        weights.setdefault(first + second, _JOINED)
-    for word in dict.fromkeys(words):
-        for related in _related(word, index.terms):
-            weights[related] = max(weights.get(related, 0), _RELATED * weights[word])
-    return {term: weight for term, weight in weights.items() if term in index}
-
-
-def synonym_terms(words: Sequence[str], index: Vocabulary) -> dict[str, float]:
-    """Synonyms of the words in functions' names, with weights; the word itself weighs 1.
-
-    A long query leaves less to guess, so each synonym weighs less. A rare synonym of a common word weighs little too:
-    `describe_table` does not answer "get table" better than `get_table`.
-    """
-    most = min(_MAX_SYNONYM_WEIGHT, _SHARED_SYNONYM_WEIGHT / max(len(words), 1))
-    weights: dict[str, float] = {}
-    for word in words:
-        own = index.idf(word)
-        others_of = _SYNONYMS.get(word, set())
-        if len(words) <= FEW_WORDS and not any(map(index.is_named, (word, *others_of))):
-            others_of = _LOOSE_SYNONYMS.get(word, others_of)
-        for other in others_of:
-            if (others := index.idf(other)) is not None:
-                weight = most if own is None else most * min(1.0, own / others)
-                weights[other] = max(weights.get(other, 0.0), weight)
-    return weights
-
-
 def may_mean(word: str, terms: Set[str]) -> bool:
     """Whether the word, a synonym, or another word with the same first letters is among the terms."""
-    is_alike = any(each.startswith(word[: _SHORTEST_RELATED + 1]) for each in terms)
-    return is_alike or not _LOOSE_SYNONYMS.get(word, set()).isdisjoint(terms)
-
-
-def _related(word: str, terms: Sequence[str]) -> Iterator[str]:
-    if len(word) < _SHORTEST_RELATED or word.isdecimal():
-        return
-    yield from (word[:length] for length in range(_SHORTEST_RELATED, len(word)))
-    first = bisect_left(terms, word + "\0")
-    yield from (term for term in terms[first : first + _MAX_COMPLETIONS] if term.startswith(word))
+    is_alike = any(each.startswith(word[: SHORTEST_RELATED + 1]) for each in terms)
+    return is_alike or not LOOSE_SYNONYMS.get(word, set()).isdisjoint(terms)
 
 
 def _one_query(text: str) -> Query:
@@ -354,7 +284,7 @@ def _synonyms(sets: list[set[str]]) -> Mapping[str, set[str]]:
     }
 
 
-_SYNONYMS = _synonyms(_sets(_ACTIONS + _OBJECTS))
-_LOOSE_SYNONYMS = _synonyms(_sets(_ACTIONS + _OBJECTS + _LOOSE_ACTIONS))
+SYNONYMS = _synonyms(_sets(_ACTIONS + _OBJECTS))
+LOOSE_SYNONYMS = _synonyms(_sets(_ACTIONS + _OBJECTS + _LOOSE_ACTIONS))
 (_SHOW,) = terms_of("show", 4)
 _STEPS = set().union(*_sets(_ACTIONS), terms_of(_OTHER_STEPS, _MAX_CHARS))

@@ -98,7 +98,6 @@ class ClientFile:
         return "-".join(filter(None, (self.client.name, self.variant, "project" if self.project else "")))
 
     def shown(self, home: Path) -> str:
-        """The path, for people."""
         return f"~/{self.path.relative_to(home)}" if self.path.is_relative_to(home) else str(self.path)
 
     def content(self) -> bytes | None:
@@ -136,7 +135,6 @@ class ClientFile:
         return data
 
     def dumped(self, data: Data) -> bytes:
-        """The data in the file's format."""
         text = (
             tomlkit.dumps(data)
             if self.client.format == "toml"

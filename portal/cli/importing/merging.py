@@ -248,7 +248,6 @@ class _Dumper(yaml.SafeDumper):
 
 
 def dumped(data: Json) -> list[str]:
-    """The lines of data as YAML."""
     return yaml.dump(
         data, Dumper=_Dumper, sort_keys=False, default_flow_style=None, width=1 << 20
     ).splitlines()

@@ -148,7 +148,6 @@ def containers(file: ClientFile, data: Data) -> Iterator[tuple[tuple[str, ...], 
 
 
 def servers_of(file: ClientFile, data: Data, home: Path) -> list[Server | SkippedServer]:
-    """The servers of a file, in order."""
     found: list[Server | SkippedServer] = []
     for container, servers in containers(file, data):
         folder = Path(container[1]) if container[0] == "projects" else file.project

@@ -1,5 +1,6 @@
 """A changed manifest takes effect at the next request and at the next call, and a wrong one changes nothing."""
 
+import gc
 import os
 from collections.abc import Callable
 from functools import partial
@@ -20,9 +21,11 @@ from manifests.manifest import Manifest
 from manifests.own_files import lock_text
 from manifests.portal_manifest import StdioUpstream
 from portal.app.reload import without_fixed
+from portal.catalog.authority import Policy
 from sandbox_runtime.call_port import ToolCall
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, raw, structured, tool, write_manifest
 
+READS: Json = {"readOnlyHint": True}
 SHUT: Json = {"tools": {"deny": ["*"]}}
 
 
@@ -229,9 +232,34 @@ async def test_what_is_prepared_is_in_effect_for_all_profiles_at_once_or_for_non
         assert [each.manifest.portal.capabilities for each in policies] == [before.portal.capabilities] * 2
         assert await portal.result_of("await up.echo(a=1)") == {"a": 1}
         views.switch(prepared)
-        assert {each: view.authority.policy for each, view in views.served().items()} == prepared.policies
+        now = {each: views[each].authority.policy for each in (None, "reader", "writer")}
+        assert now == prepared.policies and views.go_on().keys() == now.keys()
         assert views.manifest is wanted
         assert (await portal.error_of("await up.echo(a=1)"))["code"] == "not_granted"
+
+
+async def test_only_the_policy_in_effect_is_kept(tmp_path: Path) -> None:
+    """A former one has the tokens and rules of its manifest."""
+    async with opened(tmp_path, {"up": Peer()}) as portal:
+        await reload(portal, tmp_path, lambda data: data.update(capabilities=SHUT))
+        await portal.portal.catalog.fresh()
+        gc.collect()
+        kept = [each for each in gc.get_objects() if isinstance(each, Policy)]
+        assert [each for each in kept if each.manifest.folder == tmp_path] == [portal.portal.authority.policy]
+
+
+async def test_reload_decides_about_the_fallback_of_the_next_call(tmp_path: Path) -> None:
+    async with opened(
+        tmp_path, {"down": raw(exits_with=3), "up": Peer(tool("echo", annotations=READS))}
+    ) as portal:
+        await portal.search()  # which waits for the upstreams
+        calls, found = await portal.calls(), []
+        for seq, fallback in enumerate(({}, {"down.echo": ["up.echo"]}, {}), 1):
+            await reload(portal, tmp_path, lambda data, fallback=fallback: data.update(fallback=fallback))
+            calls.open(seq, "down.echo")
+            outcome = await calls(ToolCall(seq, "down.echo", {"a": 1}))
+            found.append(outcome.error.code if outcome.error else outcome.value)
+        assert found == ["upstream_unavailable", {"a": 1}, "upstream_unavailable"]
 
 
 async def test_profile_that_the_manifest_has_no_more_grants_nothing(tmp_path: Path) -> None:

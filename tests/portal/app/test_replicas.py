@@ -1,4 +1,4 @@
-"""Two replicas behind a load balancer that sends each request to the other one in turn; and silent ones."""
+"""Two replicas behind a load balancer that sends each request to the other one in turn."""
 
 import itertools
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -17,12 +17,9 @@ from mcp_types import CallToolResult, ElicitRequestParams, ElicitResult
 from manifests.json_value import Json
 from portal.records.store import postgres as database
 from portal.records.store.records import short_id
-from portal.records.store.tables import LEASE_SECONDS
-from portal.runs import leases
 from portal.runs.journal import Journal
 from tests.acceptance.portal_process import HttpPortal, http_portal
-from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, structured, tool, write_manifest
-from tests.portal.rows import Tables, alive, silent
+from tests.portal.peers import DEADLINE_SECONDS, Peer, opened, structured, tool, write_manifest
 from tests.portal.runs.test_waiting import waiting
 from tests.postgres import Postgres, postgres_server
 from tests.upstreams.peers import http_peer
@@ -149,39 +146,6 @@ async def ended(client: Client, name: str) -> dict[str, Any]:
         while (answer := await run(client, "", run=name))["status"] == "running":  # noqa: ASYNC110
             await anyio.sleep(0.1)
     return answer
-
-
-# Replicas whose sign of life is late, or whose database is away
-
-CODE = "for n in range(3):\n    await git.push(n=n)\nn"
-
-
-@pytest.mark.parametrize("is_taken", [False, True])
-async def test_a_portal_that_was_silent_goes_on_with_a_run_unless_another_one_has_it(
-    postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_taken: bool
-) -> None:
-    monkeypatch.setattr(leases, "BEAT_SECONDS", 1000)
-    url = postgres.new_database()
-    other, portals = Tables(url)(holder="other"), list[Opened]()
-
-    async def push(arguments: dict[str, Json]) -> CallToolResult:
-        if arguments["n"] == 1:
-            portals[0].portal.runs.leases._renewed_at -= LEASE_SECONDS + 1
-            if is_taken:
-                silent(other, portals[0].portal.runs.store.holder)
-                (taken,) = alive(other).left([None])
-                with other.transaction():
-                    other.claim(taken)
-        return structured({"n": arguments["n"]})
-
-    peer = Peer(tool("push"), push=push)
-    sections: dict[str, Json] = {"runs": {"store": url}, "server": {"check": "off"}}
-    async with opened(tmp_path, {"git": peer}, **sections) as portal:
-        portals.append(portal)
-        answer = await run(portal.client, CODE)
-    made = [arguments["n"] for _, arguments in peer.calls]
-    assert (answer["status"], made) == (("running", [0, 1]) if is_taken else ("ok", [0, 1, 2]))
-    other.close()
 
 
 async def test_a_script_that_waits_for_a_person_survives_a_database_that_is_away_for_long(

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 
-import anyio
 import pytest
 
 from manifests.json_value import Json
@@ -67,12 +66,3 @@ async def test_repairs_are_sent_and_told_once_for_a_loop(portal: Opened, peer: P
     (notice,) = calls.run.notices.lines()
     assert "'1' was sent as 1" in notice
     assert "(3 times)" in notice
-
-
-async def test_a_call_that_is_cancelled_before_it_is_sent_is_not_started(portal: Opened) -> None:
-    calls = await portal.calls()
-    with anyio.CancelScope() as scope:
-        scope.cancel()
-        calls.open(1, "store.echo")
-        await calls(ToolCall(1, "store.echo", {}))
-    assert [row["state"] for row in calls.run.ledger.rows()] in (["not_started"], ["unknown"])

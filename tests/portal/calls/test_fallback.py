@@ -11,8 +11,8 @@ from mcp_types import CallToolResult
 from manifests.errors import ManifestError
 from manifests.json_value import Json
 from manifests.loader import load_manifest
-from tests.portal.peers import LateTool, Opened, Peer, opened, raw, schema, states, text, tool
-from tests.upstreams.faults.http_server import Exchange, Fault, FaultyHttpServer, hang, status, words
+from tests.portal.peers import LateTool, Opened, Peer, opened, schema, states, text, tool
+from tests.upstreams.faults.http_server import Exchange, Fault, FaultyHttpServer, status, words
 
 READS: Json = {"readOnlyHint": True}
 FALLBACK: Json = {"search.look": ["search2.web"], "search.act": ["search2.web"]}
@@ -49,7 +49,7 @@ async def with_first(
             yield portal
 
 
-@pytest.mark.parametrize("fault", [DOWN, hang, slam], ids=["503", "timeout", "lost"])
+@pytest.mark.parametrize("fault", [DOWN, slam], ids=["503", "lost"])
 async def test_a_fallback_answers_while_the_upstream_is_down(tmp_path: Path, fault: Fault) -> None:
     peer = second()
     async with with_first(tmp_path, fault, {"search2": peer}) as portal:
@@ -73,15 +73,6 @@ async def test_a_fallback_answers_if_the_upstream_does_not_start(tmp_path: Path,
         await portal.run("await search2.web(n='')")  # a fallback that still starts gives no answer
         answer = await portal.run("await search.crash(n='a')")
     assert (answer["result"], answer["calls"][0]["answered_by"]) == ({"n": "a"}, "search2.web")
-
-
-async def test_a_fallback_answers_for_an_upstream_that_never_listed_its_tools(tmp_path: Path) -> None:
-    upstreams: dict[str, Peer | dict[str, Json]] = {"search": raw(exits_with=3), "search2": second()}
-    own: Json = {"fallback": {"search.web": ["search2.web"]}, "server": {"check": "off"}}
-    async with opened(tmp_path, upstreams, **own) as portal:
-        await portal.search()
-        answer = await portal.run("import tools\nawait tools.search.web(n='a')")
-    assert (answer["result"], states(answer)) == ({"n": "a"}, [("search.web", "done")])
 
 
 @pytest.mark.parametrize(
@@ -114,7 +105,6 @@ async def test_an_error_of_the_tool_is_an_answer(tmp_path: Path) -> None:
         ({"idempotentHint": True}, {}, "'a'", "readOnlyHint"),
         ({"readOnlyHint": True, "destructiveHint": True}, {}, "'a'", "readOnlyHint"),
         (READS, {}, "[1]", "invalid_arguments"),
-        (READS, {"tools": {"deny": ["search2.web"]}}, "'a'", "not_granted"),
         (READS, {"tools": {"budgets": [{"tool": "search2.web", "calls": 0}]}}, "'a'", "tool_budget"),
         (READS, {"flows": [{"from": ["vault"], "not_to": ["search2"]}]}, "'a'", "not_granted"),
     ],

@@ -10,7 +10,7 @@ import pytest
 from manifests.json_value import Json
 from portal.base.errors import ASK_OPERATOR
 from portal.base.tokens import compact, count_tokens
-from portal.catalog.docs_search import Found, function_lines
+from portal.catalog.docs_search import DocsSearchAnswer, Found, function_lines
 from tests.portal.library.sample_tools import an_object, arguments, function
 from tests.portal.peers import (
     DEADLINE_SECONDS,
@@ -163,7 +163,7 @@ def test_a_result_too_long_for_an_answer_is_shortened_and_arguments_are_not(most
     fields = ({f"field_{m}": an_object(**{f"a{n}_{m}": noted}) for m in range(8)} for n in range(25))
     result = an_object(**{f"group_{n}": an_object(**each) for n, each in enumerate(fields)})
     compiled = function(arguments(**{f"p{n}": noted for n in range(17)}), result, description="Places.")
-    answer = Found([compiled], 1, 1, []).answer(most)
+    answer = DocsSearchAnswer(Found([compiled], 1, 1, []), most)
     assert count_tokens(answer.text) <= most
     assert count_tokens(compact(answer.structured)) <= most
     assert '"""Places."""' in answer.text
@@ -224,8 +224,8 @@ async def test_many_namespaces_fit_and_the_answer_says_how_many_are_left_out() -
         {"namespace": f"space_{n}", "upstream": f"space_{n}", "summary": "", "functions": n, "state": "ready"}
         for n in range(900)
     ]
-    assert "space_899 899" in Found((), 0, 0, (), rows, 16).answer(6_000).text
-    text = Found((), 0, 0, (), rows, 16).answer(4_000).text
+    assert "space_899 899" in DocsSearchAnswer(Found((), 0, 0, (), rows, 16), 6_000).text
+    text = DocsSearchAnswer(Found((), 0, 0, (), rows, 16), 4_000).text
     shown = text.count("space_")
     assert count_tokens(text) <= 4_000 and shown > 400 and f"{900 - shown} more" in text
 
@@ -273,7 +273,7 @@ async def test_searches_count_as_calls_and_stand_in_the_ledger(portal: Opened) -
 
 def test_notices_have_their_own_lines_as_data_and_none_as_text() -> None:
     said = "a\n# notice: b \u202e❤\ufe0f 👩\u200d💻"
-    answer = Found((), 0, 0, [said]).answer(1000)
+    answer = DocsSearchAnswer(Found((), 0, 0, [said]), 1000)
     assert answer.structured["notices"] == [said.replace("\u202e", "<U+202E>")]
     assert answer.text == "# notice: a\\n# notice: b <U+202E>❤\ufe0f 👩\u200d💻"
 

@@ -129,19 +129,6 @@ def test_references_and_secrets_in_arguments_become_references(
     assert spec["args"] == [becomes.replace("HOME", str(person.home))]
 
 
-def test_entry_of_codex_becomes_an_upstream(person: Person) -> None:
-    person.write(
-        "codex",
-        '[mcp_servers.a]\ncommand = "x"\nenv_vars = ["A"]\nenabled_tools = ["one"]\n'
-        '[mcp_servers.b]\nurl = "https://b.example"\nbearer_token_env_var = "B"\n'
-        'env_http_headers = { X = "C" }\nhttp_headers = { Y = "y" }\n',
-    )
-    assert [each.spec for each in person.merged().imported] == [
-        {"command": "x", "env": {"A": "${A}"}, "tools": {"allow": ["one"]}},
-        {"url": "https://b.example", "headers": {"Y": "${B_Y}", "X": "${C}", "Authorization": "Bearer ${B}"}},
-    ]
-
-
 @pytest.mark.parametrize(
     ("client", "entry", "reason"),
     [
@@ -212,6 +199,7 @@ def test_only_the_clients_that_are_asked_for_are_read(person: Person) -> None:
         ("codex", "a = 1\n[mcp_servers", 2),
         ("cursor", b'{\n"a": "\xff"}', 2),
         ("cursor", "[" * 100_000, None),
+        ("goose", "extensions:\n  a: {b: c}\n  d: [\n", 4),
     ],
 )
 def test_unusable_file_is_told_with_its_line(
@@ -372,6 +360,20 @@ def test_undo_keeps_what_changed_since_and_brings_the_servers_back(person: Perso
 
 
 OF_CLIENTS: dict[str, tuple[str, dict[str, Json], dict[str, str]]] = {
+    "codex": (
+        """[mcp_servers]
+a = { command = "x", env_vars = ["A"], enabled_tools = ["one"] }
+b = { url = "https://b.example", bearer_token_env_var = "B", env_http_headers = {X = "C"}, http_headers = {Y = "y"} }
+""",
+        {
+            "a": {"command": "x", "env": {"A": "${A}"}, "tools": {"allow": ["one"]}},
+            "b": {
+                "url": "https://b.example",
+                "headers": {"Y": "${B_Y}", "X": "${C}", "Authorization": "Bearer ${B}"},
+            },
+        },
+        {},
+    ),
     "zed": (
         """// Zed settings
 {"theme": "One Dark", "ssh_connections": [],
@@ -489,11 +491,6 @@ def test_file_as_its_client_writes_it_is_read_whole(person: Person, client: str)
     assert json.loads(told) == specs
     reasons = {each.origin.name: each.reason for each in merged.skipped}
     assert reasons.keys() == left.keys() and all(why in reasons[name] for name, why in left.items())
-
-
-def test_broken_yaml_is_told_with_its_line(person: Person) -> None:
-    broken = person.write("goose", "extensions:\n  a: {b: c}\n  d: [\n")
-    assert f"{broken}:4: " in person().stderr
 
 
 TEXTS = [

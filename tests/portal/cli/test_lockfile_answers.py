@@ -92,8 +92,10 @@ def test_changed_section_is_listed_anew(portal: PortalCommand, folder: Path) -> 
 
 def test_lockfile_needs_no_sdk(folder: Path) -> None:
     sdk = "{'mcp', 'mcp_types', 'starlette', 'uvicorn', 'wasmtime', 'httpx2'}"
-    code = "import sys; from portal.cli.command_line import run_command_line as run; "
-    code += "run(['explain', 'up.wipe']); run(['search', 'read']); "
+    code = (
+        "import sys; from portal.cli import parser; from portal.cli.command_line import run_command as run; "
+    )
+    code += "[run(parser.parse_arguments(each)) for each in (['explain', 'up.wipe'], ['search', 'read'])]; "
     code += f"print({sdk} & {{*sys.modules}}, file=sys.stderr)"
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder)

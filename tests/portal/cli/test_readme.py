@@ -13,7 +13,7 @@ from manifests.json_value import Json
 from manifests.loader import load_manifest
 from manifests.portal_manifest import PortalManifest, RunsSettings
 from portal.calls.pipeline import WAY
-from portal.cli.command_line import run_command_line
+from portal.cli.parser import parse_arguments
 from tests.portal.peers import Act, Peer, opened, schema, structured, text, tool
 
 ROOT = Path(__file__).parents[3]
@@ -105,7 +105,7 @@ def test_every_client_starts_a_command_that_there_is(capsys: pytest.CaptureFixtu
         (server,) = entry.get("mcpServers", entry.get("servers")).values()
         assert server["command"] == "mcp-code-portal"
         with pytest.raises(SystemExit) as ended:
-            run_command_line([*server["args"], "--help"])
+            parse_arguments([*server["args"], "--help"])
         assert ended.value.code == 0
 
 

@@ -1,3 +1,5 @@
+import ast
+import gc
 import json
 
 import pytest
@@ -131,3 +133,21 @@ def test_text_with_more_than_its_value_is_kept() -> None:
     assert content(text('{"a": 1, "a": 2}')) == ([text('{"a": 1, "a": 2}')], [])
     noted = {**text("a"), "annotations": {"audience": ["user"]}}
     assert content(noted) == ([noted], [])
+
+
+def test_text_is_an_answer_also_if_python_fails_to_parse_it() -> None:
+    """Python 3.11 fails if it collects garbage meanwhile, and a traceback is written, which parses, too."""
+    source = f"{{'a': {[(each, 'x') for each in range(300)]}}}"
+
+    def parse(phase: str, about: object) -> None:
+        ast.parse("[1, (2, {3: 4})]")
+
+    before = gc.get_threshold()
+    gc.callbacks.append(parse)
+    gc.set_threshold(5)
+    try:
+        found = value(text(source))
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(parse)
+    assert found == source or isinstance(found, dict)

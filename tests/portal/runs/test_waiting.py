@@ -253,3 +253,25 @@ async def test_approval_counts_only_for_what_is_still_allowed(
         done = await answer_of(portal, run)
     assert done["result"] == (code or {"id": 7})
     assert peer.calls == ([] if code else [("merge", {"id": 7})])
+
+
+@pytest.mark.parametrize(
+    ("decision", "found", "sent"),
+    [
+        ({"is_approved": False}, "denied", []),
+        ({"is_approved": True, "arguments": {"id": 8}}, {"id": 8}, [("merge", {"id": 8})]),
+    ],
+)
+async def test_decision_holds_though_its_rule_is_gone(
+    tmp_path: Path, decision: dict[str, Any], found: Json, sent: list[Any]
+) -> None:
+    script = "try:\n    got = await git.merge(id=7)\nexcept ToolError as error:\n    got = error.code\ngot"
+    runs: Json = {"runs": {**SOON, "store": "runs.sqlite"}}
+    async with opened(tmp_path, {"git": git()}, capabilities=ASKS, **runs) as portal:
+        run = (await waiting(portal, script))["run_id"]
+    with closing(tables_in(tmp_path)) as file, file.transaction():
+        decide_call(file, run, 1, Decider("ann"), Approvers(), **decision)
+    peer = git()
+    async with opened(tmp_path, {"git": peer}, **runs) as portal:
+        assert (await answer_of(portal, run))["result"] == found
+    assert peer.calls == sent

@@ -307,17 +307,6 @@ async def test_a_person_at_the_client_approves_a_call(client: Wire) -> None:
     assert [call.decided_by for call in stored.calls] == ["client"]
 
 
-async def test_a_person_at_the_client_denies_a_call(client: Wire) -> None:
-    client.mail.calls.clear()
-    task = (await client.start("await mail.send(to='ann')"))["taskId"]
-    (key,) = (await client.until(task, "input_required", "completed"))["inputRequests"]
-    deny = {"action": "accept", "content": {"decision": "deny", "reason": "not now"}}
-    await client.result("tasks/update", taskId=task, inputResponses={key: deny})
-    message = (await client.until(task, "completed"))["result"]["structuredContent"]["error"]["message"]
-    assert "denied" in message and "not now" in message
-    assert client.mail.calls == []
-
-
 async def test_an_answer_that_decides_nothing_is_acknowledged_or_refused_by_its_shape(client: Wire) -> None:
     run = await keep(client.portal, "waiting", asking(1), asking(2))
     for answers in ({"call-1": {"action": "cancel"}}, {"call-3": APPROVE}, {"1": APPROVE, "": None}, {}):

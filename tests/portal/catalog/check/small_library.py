@@ -119,7 +119,7 @@ def library(*more: RecordedTool) -> Library:
 def snapshot(of: Library) -> Snapshot:
     """The functions that scripts may call: the library without refused ones and those that are down."""
     denied = {"github.delete_repo": Decision("deny", "deny: github.delete_*", "portal.yaml:9:9")}
-    return Snapshot(0, of, None, denied, {"offline": "upstream offline is down"})
+    return Snapshot(of, None, denied, {"offline": "upstream offline is down"})
 
 
 def stubs(folder: Path, of: Library) -> frozenset[Path]:

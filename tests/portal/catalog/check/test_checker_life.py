@@ -140,7 +140,7 @@ from portal.catalog.check.checker import open_checker
 
 async def main():
     async with open_checker(Path(sys.argv[1])) as checker:
-        await checker._types.warm()
+        await checker._types.findings([], "1")
         print(checker._types._server._process.pid, flush=True)
         await anyio.sleep_forever()
 
