@@ -8,7 +8,7 @@ import asyncio
 import queue
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -97,8 +97,8 @@ class RunStore:
         self._reading = Turns(1)
         self._last = -1
         self._changed = 0.0
-        self.written = Counter[str]()
-        """Writes by who made them: the `loop` or the `thread`."""
+        self.written = {"loop": 0, "thread": 0}
+        """Writes by who committed them."""
         database = tables.database
         self._local = database if isinstance(database, SqliteDatabase) else None
         self._pace = pace or Pace()
@@ -204,7 +204,7 @@ class RunStore:
         commit = partial(self._tables.database.commit, is_lasting=is_lasting, is_patient=is_patient)
         try:
             if len(jobs) == 1:
-                outcomes = [(jobs[0], commit(partial(jobs[0].work, self._tables)), None)]
+                outcomes: list[_Outcome] = [(jobs[0], commit(partial(jobs[0].work, self._tables)), None)]
             else:
                 outcomes = commit(lambda: [*map(self._do, jobs)])
         except Exception as error:  # noqa: BLE001  # the waiting tasks raise it

@@ -233,7 +233,7 @@ async def test_brief_write_waits_for_what_the_thread_has_to_do(tmp_path: Path) -
         wanted = [str(number) for number in range(20)]
         assert ended == wanted
         assert await store.read(partial(kinds, run=run.id)) == ["began", *wanted]
-        assert store.written == {"thread": 21}
+        assert store.written == {"loop": 0, "thread": 21}
         assert brief(store, lambda file: None).done()
 
 
