@@ -23,7 +23,7 @@ from manifests.portal_manifest import STDERR, AuditSettings
 from portal.base.caller import LOCAL, Caller
 from portal.base.errors import AuditError, RuleError
 from portal.records.audit.chain import FileSink, Sink, StderrSink
-from portal.records.audit.stored import Batch, Losses, StoreSink
+from portal.records.audit.stored import Batch, StoreSink
 from portal.records.ledger import Entry, Ledger
 from portal.records.store.writer import RunStore
 from portal.records.telemetry import instruments
@@ -44,7 +44,6 @@ class Audit:
         """`refusals` counts the calls that are not sent, whether or not there is a log."""
         self._sink = sink
         self._refusals = refusals
-        self._losses = sink.losses if isinstance(sink, StoreSink) else Losses()
 
     @property
     def is_enabled(self) -> bool:
@@ -66,12 +65,12 @@ class Audit:
         if self._sink is None:
             return True
         try:
-            if lost := self._losses.events:
-                self._sink.append(_stamped("audit_resumed", lost=lost))
-                self._losses.events = 0
+            if self._sink.lost:
+                self._sink.append(_stamped("audit_resumed", lost=self._sink.lost))
+                self._sink.lost = 0
             self._sink.append(_stamped(event, **fields))
         except (OSError, ValueError, AuditError) as error:
-            self._losses.add(1, error)
+            self._sink.lose(1, error)
             return False
         return True
 

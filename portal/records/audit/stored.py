@@ -14,15 +14,12 @@ from operator import attrgetter
 from typing import Final
 
 import anyio
-import structlog
 
 from manifests.json_value import Json
 from portal.base.errors import AuditError
-from portal.records.audit.chain import START, Head, linked, read_line
+from portal.records.audit.chain import START, Head, Sink, linked, read_line
 from portal.records.store.tables import Tables
 from portal.records.store.writer import RunStore
-
-log = structlog.get_logger()
 
 PAGE_LINES: Final = 1_000
 
@@ -50,23 +47,10 @@ class Batch:
         self._ended.set()
 
 
-class Losses:
-    """Counts the events that could not be written, and logs the first failure in a row."""
-
-    def __init__(self) -> None:
-        self.events = 0
-
-    def add(self, events: int, error: Exception) -> None:
-        if not self.events:
-            log.error("audit_failed", reason=getattr(error, "strerror", None) or str(error))
-        self.events += events
-
-
-class StoreSink:
+class StoreSink(Sink):
     """Writes events without waiting for the database. `batch` holds the last one, and its `written` waits for it."""
 
     def __init__(self, store: RunStore) -> None:
-        self.losses = Losses()
         self.batch = Batch(has_begun=True)
         self._store = store
         self._known = START
@@ -81,9 +65,6 @@ class StoreSink:
         if is_new:
             self.batch = batch
             self._store.submit(partial(self._write, batch), partial(self._end, batch), is_last=True)
-
-    def close(self) -> None:
-        pass  # the store writes what waits before it closes
 
     def _write(self, batch: Batch, tables: Tables) -> None:
         with self._joining:
@@ -104,7 +85,7 @@ class StoreSink:
             self._known = batch.head
         else:
             # The line that counts lost events may be lost itself.
-            self.losses.add(sum(int(str(event.get("lost", 1))) for event in batch.events), error)
+            self.lose(sum(int(str(event.get("lost", 1))) for event in batch.events), error)
 
 
 def exported(tables: Tables, after: int) -> Iterator[str]:

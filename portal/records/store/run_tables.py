@@ -14,9 +14,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from portal.records.store.records import (
-    CALL_LIFE,
     MAX_OPEN_RUNS,
-    RUN_LIFE,
     CallRow,
     CallRowState,
     FencedError,
@@ -25,6 +23,7 @@ from portal.records.store.records import (
     RunState,
     StoredRun,
     TooManyRunsError,
+    still_waits,
 )
 from portal.records.store.tables import DAY_SECONDS, LEASE_SECONDS, Tables, id_range
 
@@ -39,9 +38,7 @@ _ADD_CALL: Final = (
     # The row exists if a person approved the call, which is now about to be sent.
     "ON CONFLICT (run, seq) DO UPDATE SET state = excluded.state"
 )
-_OPEN: Final = RUN_LIFE["ended"].guard
-_DELIVERED: Final = CALL_LIFE["delivered"].guard
-_DUE: Final = CALL_LIFE["due"].guard
+_OPEN: Final = "state IN ('running', 'waiting')"
 _QUESTIONS: Final = "SELECT 1 FROM calls WHERE calls.run = runs.id AND calls.kind IN ('ask', 'approve')"
 _ASKED: Final = f"EXISTS ({_QUESTIONS})"
 _ASKING: Final = f"EXISTS ({_QUESTIONS} AND calls.state = 'waiting')"
@@ -122,8 +119,8 @@ class RunTables(Tables):
         for call in calls:
             if call.name:
                 self._execute(
-                    f"UPDATE calls SET state = 'delivered' WHERE run = ? AND seq = ? AND {_DELIVERED} AND EXISTS "
-                    "(SELECT 1 FROM hooks WHERE run = ? AND name = ? AND payload IS NOT NULL)",
+                    f"UPDATE calls SET state = 'delivered' WHERE run = ? AND seq = ? AND {still_waits('delivered')} "
+                    "AND EXISTS (SELECT 1 FROM hooks WHERE run = ? AND name = ? AND payload IS NOT NULL)",
                     (run, call.seq, run, call.name),
                 )
         self.database.execute_many(
@@ -141,7 +138,7 @@ class RunTables(Tables):
         self._hold(run, epoch)
         marks = ", ".join(map(str, waiting))
         self._execute(
-            f"UPDATE calls SET state = 'done' WHERE run = ? AND {CALL_LIFE['given_up'].guard} AND seq NOT IN ({marks})",
+            f"UPDATE calls SET state = 'done' WHERE run = ? AND {still_waits('done')} AND seq NOT IN ({marks})",
             (run,),
         )
         of_these = f"FROM calls WHERE run = ? AND seq IN ({marks}) AND state"
@@ -165,13 +162,13 @@ class RunTables(Tables):
         now = self.now()
         changed = self._execute(
             "UPDATE runs SET epoch = epoch + 1, state = 'running', wake_at = NULL, updated = ?, holder = ? "
-            f"WHERE id = ? AND ({RUN_LIFE['due'].guard} AND wake_at <= ? "
-            f"OR {RUN_LIFE['left'].guard} AND (holder = ? OR {_LEFT}))",
+            f"WHERE id = ? AND (state = 'waiting' AND wake_at <= ? OR state = 'running' AND (holder = ? OR {_LEFT}))",
             (now, self.holder, run, now, self.holder, now - LEASE_SECONDS),
         )
         if not changed:
             raise FencedError(run)
-        self._execute(f"UPDATE calls SET state = 'due' WHERE run = ? AND {_DUE} AND due_at <= ?", (run, now))
+        due = f"UPDATE calls SET state = 'due' WHERE run = ? AND {still_waits('due')} AND due_at <= ?"
+        self._execute(due, (run, now))
         found = self.load(run)
         assert found is not None
         self.note(run, "resumed")
@@ -321,8 +318,7 @@ class RunTables(Tables):
         self._lock(run)
         changed = self._execute(
             "UPDATE calls SET state = ?, decision = ?, decided_by = ? WHERE run = ? AND seq = ? "
-            f"AND {CALL_LIFE[state].guard} "
-            f"AND EXISTS (SELECT 1 FROM runs WHERE id = calls.run AND {_OPEN_RUN})",
+            f"AND {still_waits(state)} AND EXISTS (SELECT 1 FROM runs WHERE id = calls.run AND {_OPEN_RUN})",
             (state, self._seal.close(decision), by, run, seq),
         )
         if changed:
@@ -332,7 +328,8 @@ class RunTables(Tables):
 
     def expire_call(self, run: str, seq: int) -> None:
         """Mark a call as due, if it still waits."""
-        self._execute(f"UPDATE calls SET state = 'due' WHERE run = ? AND seq = ? AND {_DUE}", (run, seq))
+        due = f"UPDATE calls SET state = 'due' WHERE run = ? AND seq = ? AND {still_waits('due')}"
+        self._execute(due, (run, seq))
 
     def hook(self, run: str, name: str) -> str:
         """The token of the URL that delivers an event to a run. It is unguessable, and created once."""
@@ -364,7 +361,7 @@ class RunTables(Tables):
         )
         if changed:
             self._execute(
-                f"UPDATE calls SET state = 'delivered' WHERE run = ? AND name = ? AND {_DELIVERED}",
+                f"UPDATE calls SET state = 'delivered' WHERE run = ? AND name = ? AND {still_waits('delivered')}",
                 (run, name),
             )
             self._wake(run)
@@ -474,7 +471,7 @@ class RunTables(Tables):
         self._execute("UPDATE runs SET epoch = epoch WHERE id = ?", (run,))
 
     def _wake(self, run: str) -> None:
-        self._execute(f"UPDATE runs SET wake_at = 0 WHERE id = ? AND {RUN_LIFE['woken'].guard}", (run,))
+        self._execute("UPDATE runs SET wake_at = 0 WHERE id = ? AND state = 'waiting'", (run,))
 
     def _run(self, values: tuple[Any, ...]) -> RunRow:
         row = RunRow(*values)
