@@ -39,6 +39,8 @@ _ADD_CALL: Final = (
     "ON CONFLICT (run, seq) DO UPDATE SET state = excluded.state"
 )
 _OPEN: Final = "state IN ('running', 'waiting')"
+_DELIVERED: Final = still_waits("delivered")
+_DUE: Final = still_waits("due")
 _QUESTIONS: Final = "SELECT 1 FROM calls WHERE calls.run = runs.id AND calls.kind IN ('ask', 'approve')"
 _ASKED: Final = f"EXISTS ({_QUESTIONS})"
 _ASKING: Final = f"EXISTS ({_QUESTIONS} AND calls.state = 'waiting')"
@@ -119,8 +121,8 @@ class RunTables(Tables):
         for call in calls:
             if call.name:
                 self._execute(
-                    f"UPDATE calls SET state = 'delivered' WHERE run = ? AND seq = ? AND {still_waits('delivered')} "
-                    "AND EXISTS (SELECT 1 FROM hooks WHERE run = ? AND name = ? AND payload IS NOT NULL)",
+                    f"UPDATE calls SET state = 'delivered' WHERE run = ? AND seq = ? AND {_DELIVERED} AND EXISTS "
+                    "(SELECT 1 FROM hooks WHERE run = ? AND name = ? AND payload IS NOT NULL)",
                     (run, call.seq, run, call.name),
                 )
         self.database.execute_many(
@@ -167,8 +169,7 @@ class RunTables(Tables):
         )
         if not changed:
             raise FencedError(run)
-        due = f"UPDATE calls SET state = 'due' WHERE run = ? AND {still_waits('due')} AND due_at <= ?"
-        self._execute(due, (run, now))
+        self._execute(f"UPDATE calls SET state = 'due' WHERE run = ? AND {_DUE} AND due_at <= ?", (run, now))
         found = self.load(run)
         assert found is not None
         self.note(run, "resumed")
@@ -328,8 +329,7 @@ class RunTables(Tables):
 
     def expire_call(self, run: str, seq: int) -> None:
         """Mark a call as due, if it still waits."""
-        due = f"UPDATE calls SET state = 'due' WHERE run = ? AND seq = ? AND {still_waits('due')}"
-        self._execute(due, (run, seq))
+        self._execute(f"UPDATE calls SET state = 'due' WHERE run = ? AND seq = ? AND {_DUE}", (run, seq))
 
     def hook(self, run: str, name: str) -> str:
         """The token of the URL that delivers an event to a run. It is unguessable, and created once."""
@@ -361,7 +361,7 @@ class RunTables(Tables):
         )
         if changed:
             self._execute(
-                f"UPDATE calls SET state = 'delivered' WHERE run = ? AND name = ? AND {still_waits('delivered')}",
+                f"UPDATE calls SET state = 'delivered' WHERE run = ? AND name = ? AND {_DELIVERED}",
                 (run, name),
             )
             self._wake(run)

@@ -24,7 +24,7 @@ CALL_EVENTS: dict[CallRowState, Callable[[RunTables, str], object]] = {
     "approved": lambda file, run: file.decide(run, 1, "approved", b"{}", "ann"),
     "denied": lambda file, run: file.decide(run, 1, "denied", b"{}", "ann"),
     "delivered": lambda file, run: file.deliver(file.hook(run, "name"), b"1"),
-    "due": lambda file, run: file.expire_call(run, 1),
+    "due": lambda file, run: file.claim(run),
     "done": lambda file, run: file.park(run, 1, [2]),
 }
 LATER = "wake_at = 9e9"
@@ -52,7 +52,7 @@ def test_what_happens_to_a_call_is_what_its_table_says(tables: Tables, event: Ca
         for state in get_args(CallRowState):
             run = begun(file).id
             with file.transaction():
-                file.advance(run, 1, calls=[CallRow(run, 1, kind, "git.merge", state, name="name")])
+                file.advance(run, 1, calls=[CallRow(run, 1, kind, "a.b", state, name="name", due_at=1.0)])
                 CALL_EVENTS[event](file, run)
             found = file.call(run, 1)
             assert found is not None
