@@ -189,7 +189,6 @@ class ToolNames:
 
     @cached_property
     def suffixed(self) -> Names:
-        """The names with that suffix."""
         return self._with(identifier(self.tool) + self.suffix, self._former + self.suffix)
 
     @cached_property
@@ -227,7 +226,6 @@ class Glob:
         return cls(pattern, re.compile(translate(pattern)).match)
 
     def fits(self, names: Iterable[str]) -> bool:
-        """Whether it matches one of the names."""
         return any(map(self.match, names))
 
     @property
@@ -240,5 +238,4 @@ class Glob:
         return bool(names.suffix) and names.suffix in self.pattern
 
     def restricts(self, names: ToolNames) -> bool:
-        """Whether it matches a tool as a restriction."""
         return self.fits(names.deny_names) or (self.spells(names) and self.fits(names.suffixed))

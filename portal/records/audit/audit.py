@@ -79,7 +79,6 @@ class Audit:
         self._refusals.add(1, {instruments.ERROR: error.code, **rule})
 
     def reloaded(self, manifest: Manifest) -> None:
-        """Record that another manifest took effect."""
         self.note("manifest_reloaded", manifest=_file_digest(manifest))
 
     def close(self) -> None:

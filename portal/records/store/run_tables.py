@@ -61,8 +61,6 @@ class Delivery:
 
 
 class RunTables(Tables):
-    """The runs in the tables."""
-
     # Runs
 
     def create(self, row: RunRow, head: bytes, caller: str = "") -> None:
@@ -199,7 +197,6 @@ class RunTables(Tables):
         return self._run(found[0]) if found else None
 
     def load(self, run: str) -> StoredRun | None:
-        """Everything about a run."""
         row = self.row(run)
         if row is None:
             return None
@@ -270,7 +267,6 @@ class RunTables(Tables):
         return min(self._value(query, now) or math.inf, expires or math.inf)
 
     def open_counts(self) -> dict[str, int]:
-        """The number of open runs by state."""
         return dict(self._rows(f"SELECT state, count(*) FROM runs WHERE {_OPEN} GROUP BY state"))
 
     def components(self) -> set[str]:
@@ -376,7 +372,6 @@ class RunTables(Tables):
     # The log of what happened, and webhooks
 
     def note(self, run: str, kind: str, seq: int = 0) -> None:
-        """Log one thing that happened to a run."""
         self._log(run, [(kind, seq, "")])
         if not seq and self._on_note is not None:
             self._on_note(self, run, kind)

@@ -191,7 +191,6 @@ class Tables:
         self.database.execute_many("INSERT INTO audit (seq, line) VALUES (?, ?)", lines)
 
     def audit_lines(self, after: int, most: int) -> list[tuple[int, str]]:
-        """Lines with their numbers, in order."""
         query = "SELECT seq, line FROM audit WHERE seq > ? ORDER BY seq LIMIT ?"
         return [(seq, line) for seq, line in self._rows(query, after, most)]
 

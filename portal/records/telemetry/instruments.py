@@ -196,7 +196,6 @@ def current_trace() -> str:
 
 
 def link_to(trace: str) -> Link:
-    """A link to the span of a `traceparent`."""
     return Link(get_current_span(client_context({"traceparent": trace})).get_span_context())
 
 

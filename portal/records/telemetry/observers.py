@@ -89,7 +89,6 @@ class _ClientRequests(ServerMiddleware[Any]):
 async def record_attempt(
     telemetry: Telemetry, upstream: Upstream, session: Session, method: str, tool: str, send: Sending[T]
 ) -> T:
-    """Record one attempt of a request to an upstream."""
     attributes: Attributes = {
         instruments.METHOD: method,
         instruments.UPSTREAM: upstream.name,
