@@ -379,10 +379,6 @@ class Budget:
     per_minute: int | None
     keys: KeyPath
 
-    @property
-    def pattern(self) -> str:
-        return self.glob.pattern
-
 
 class ToolSection:
     def __init__(self, section: ToolRules, *keys: str) -> None:
@@ -468,7 +464,7 @@ class Rules:
 
     def counts(self, budget: Budget, names: ToolNames) -> bool:
         """Whether a call of a tool spends the budget. A tool that is named `mail.send` spends none of upstream mail."""
-        is_own = budget.keys[0] == "upstreams" or self.owner(budget.pattern) in (None, names.upstream)
+        is_own = budget.keys[0] == "upstreams" or self.owner(budget.glob.pattern) in (None, names.upstream)
         return is_own and budget.glob.restricts(names)
 
     def flow_against(self, sources: Collection[str], destination: str) -> tuple[KeyPath, str] | None:

@@ -369,13 +369,11 @@ class Authorization:
         for budget in tool.budgets:
             if budget.calls is not None and self._made[budget.keys] >= budget.calls:
                 code = "tool_budget"
-                reason = f"this run has made its {budget.calls:,} calls of {budget.pattern}"
+                reason = f"this run has made its {budget.calls:,} calls of {budget.glob.pattern}"
                 advice = "Do the work in fewer calls, or in several scripts."
             elif seconds := self.authority.rates.wait_seconds(budget):
                 code = "rate_limited"
-                reason = (
-                    f"the limit is {budget.per_minute:,} calls of {budget.pattern} per minute for all runs"
-                )
+                reason = f"the limit is {budget.per_minute:,} calls of {budget.glob.pattern} per minute for all runs"
                 advice = (
                     f"Nothing was sent. Try again in {math.ceil(seconds)} s." if budget.per_minute else ""
                 )
