@@ -19,8 +19,7 @@ from manifests.portal_manifest import Capabilities
 from portal.base.errors import approval_required, refused
 from portal.library.function import Function
 from portal.library.pinning import Pins
-from portal.records.audit.audit import NO_RUN_AUDIT, RunAudit, unrecorded
-from portal.records.audit.stored import Batch
+from portal.records.audit.audit import NO_RUN_AUDIT, Batch, RunAudit, unrecorded
 from portal.records.ledger import Entry
 from sandbox_runtime.call_port import CallError
 from upstreams.errors import UpstreamWithheldError
