@@ -249,7 +249,10 @@ class Batch:
 
 
 class StoreSink(Sink):
-    """Writes events without waiting for the database. `batch` holds the last one, and its `written` waits for it."""
+    """Writes events without waiting for the database. `batch` holds the last one, and its `written` waits for it.
+
+    It has nothing to close: the store writes what waits before it closes.
+    """
 
     def __init__(self, store: RunStore) -> None:
         self.batch = Batch(has_begun=True)
