@@ -55,17 +55,13 @@ class Audit:
 
     def __init__(self, sink: Sink | None, refusals: Counter = NO_TELEMETRY.refusals) -> None:
         """`refusals` counts the calls that are not sent, whether or not there is a log."""
-        self._sink = sink
+        self.sink = sink
         self._refusals = refusals
-
-    @property
-    def is_enabled(self) -> bool:
-        return self._sink is not None
 
     @property
     def batch(self) -> "Batch | None":
         """The batch with the last line, to wait for; None if it is already written, or never will be."""
-        return self._sink.batch if isinstance(self._sink, StoreSink) else None
+        return self.sink.batch if isinstance(self.sink, StoreSink) else None
 
     def run(self, run_id: str, caller: Caller, profile: str | None) -> "RunAudit":
         return RunAudit(self, run_id, caller, profile)
@@ -75,15 +71,15 @@ class Audit:
 
         The first failure in a row is logged. The next line that is written says how many events were lost.
         """
-        if self._sink is None:
+        if self.sink is None:
             return True
         try:
-            if self._sink.lost:
-                self._sink.append(_stamped("audit_resumed", lost=self._sink.lost))
-                self._sink.lost = 0
-            self._sink.append(_stamped(event, **fields))
+            if self.sink.lost:
+                self.sink.append(_stamped("audit_resumed", lost=self.sink.lost))
+                self.sink.lost = 0
+            self.sink.append(_stamped(event, **fields))
         except (OSError, ValueError, AuditError) as error:
-            self._sink.lose(1, error)
+            self.sink.lose(1, error)
             return False
         return True
 
@@ -95,9 +91,9 @@ class Audit:
         self.note("manifest_reloaded", manifest=_file_digest(manifest))
 
     def close(self) -> None:
-        if self._sink is not None:
+        if self.sink is not None:
             self.note("portal_stopped")
-            self._sink.close()
+            self.sink.close()
 
 
 async def open_audit(
@@ -159,7 +155,7 @@ class RunAudit:
 
     def allowed(self, seq: int, function: str, decision: Decision, arguments: Mapping[str, Json]) -> bool:
         """Record that a call is about to be sent. Returns whether it was recorded, will be, or need not be."""
-        if not self.audit.is_enabled:
+        if self.audit.sink is None:
             return True
         # The run id salts the digest: equal arguments of two runs differ, and guesses cannot be precomputed.
         text = json.dumps([self.run_id, arguments], sort_keys=True, separators=(",", ":"))

@@ -93,7 +93,8 @@ class RunStore:
         self.seal = tables.seal
         self.holder = tables.holder
         """The id of this portal among the portals of the store."""
-        reader.now = tables.now  # the writer's clock, which each heartbeat adjusts
+        self.now = reader.now = tables.now
+        """Seconds since 1970, by the clock of the store. Each heartbeat of the writer adjusts it."""
         self._reading = Turns(1)
         self._last = -1
         self._changed = 0.0
@@ -112,10 +113,6 @@ class RunStore:
     def address(self) -> str:
         """The address of this machine, as the database sees it."""
         return self._tables.database.address
-
-    def now(self) -> float:
-        """Seconds since 1970, by the clock of the store."""
-        return self._reader.now()
 
     async def write(self, work: Callable[[RunTables], Result], *, is_lasting: bool = False) -> Result:
         """Do `work` in a transaction, and wait until that is committed; with `is_lasting`, until it is on disk.
