@@ -22,15 +22,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import translate
 from functools import cached_property, lru_cache
-from keyword import kwlist
+from keyword import iskeyword
 from typing import TypeAlias
 
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
-
-KEYWORDS = frozenset(kwlist)
 
 _REMOVED = _words(
     """
@@ -93,7 +91,7 @@ def identifier(text: str, *, is_ascii: bool = False) -> str:
         name = f"{name[: LONGEST_NAME - _DIGITS - 1]}_{_digest(text)[:_DIGITS]}"
     if not name or name[0].isdigit():
         name = f"_{name}"
-    if name in KEYWORDS or _DUNDER.fullmatch(name):
+    if iskeyword(name) or _DUNDER.fullmatch(name):
         name = f"{name}_"
     return name
 
