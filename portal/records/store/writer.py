@@ -85,7 +85,7 @@ _Outcome: TypeAlias = tuple[_Job, object, Exception | None]
 
 
 class RunStore:
-    """Writes in a thread, so that no slow commit blocks the event loop. All writes that wait share one commit."""
+    """Writes in a thread, where slow commits block nobody else. All writes that wait share one commit."""
 
     def __init__(self, tables: RunTables, reader: RunTables, *, pace: Pace | None = None) -> None:
         self._tables = tables
@@ -100,8 +100,7 @@ class RunStore:
         self._changed = 0.0
         self.written = {"loop": 0, "thread": 0}
         """Writes by who committed them."""
-        database = tables.database
-        self._local = database if isinstance(database, SqliteDatabase) else None
+        self._local = tables.database if isinstance(tables.database, SqliteDatabase) else None
         self._pace = pace or Pace()
         self._unfinished = 0
         """Jobs that the thread got and the loop has not seen the end of. Only the loop counts."""
