@@ -85,7 +85,7 @@ _Outcome: TypeAlias = tuple[_Job, object, Exception | None]
 
 
 class RunStore:
-    """Writes in a thread, where slow commits block nobody else. All writes that wait share one commit."""
+    """Writes in a thread, where a slow commit delays no other work. All writes that wait share one commit."""
 
     def __init__(self, tables: RunTables, reader: RunTables, *, pace: Pace | None = None) -> None:
         self._tables = tables
