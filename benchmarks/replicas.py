@@ -36,7 +36,6 @@ import httpx2
 from benchmarks.durable import SCRIPT, CountingUpstream, Effects
 from benchmarks.measuring import RESULTS, machine, percentile
 from portal.records.audit.chain import START, verify
-from portal.records.audit.stored import exported
 from portal.records.store.postgres import PostgresDatabase
 from portal.records.store.run_tables import RunTables
 from portal.records.store.tables import LEASE_SECONDS
@@ -287,7 +286,7 @@ def run(minutes: float, seed: int, report: Callable[[str], None] = lambda line: 
 def judge_log(tally: Tally, database: str, upstream: CountingUpstream, path: Path) -> None:
     """Whether the audit log is whole, and has each effect."""
     with closing(RunTables(PostgresDatabase(database), None)) as tables:
-        path.write_text("".join(f"{line}\n" for line in exported(tables, START.seq)))
+        path.write_text("".join(f"{line}\n" for line in tables.audit_lines(START.seq)))
     report = verify([path])
     tally.audit_lines = report.lines
     tally.wrong += report.problems

@@ -425,5 +425,4 @@ def canonical_host(text: str) -> str:
 
 
 def is_address(host: str) -> bool:
-    """Whether a canonical host is an address."""
     return ":" in host or _DISGUISED.fullmatch(host.rpartition(".")[2]) is not None

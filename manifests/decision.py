@@ -279,7 +279,7 @@ def _unmatched(manifest: Manifest, section: ToolSection, listed: _Listed) -> Ite
     for budget in section.budgets:
         is_of_fetch = is_of_portal and budget.glob.means_fetch
         if not is_of_fetch and not any(budget.glob.restricts(names) for names, _ in named):
-            yield (budget.keys, f"{budget.pattern!r} matches no tool", _HINT), budget.pattern
+            yield (budget.keys, f"{budget.glob.pattern!r} matches no tool", _HINT), budget.glob.pattern
         yield from _formerly(budget.keys, budget.glob, named)
 
 

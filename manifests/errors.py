@@ -43,7 +43,6 @@ class ManifestError(Exception):
         return "\n".join(self.lines())
 
     def lines(self) -> Iterator[str]:
-        """The message, line by line."""
         for problem in self.problems[:_SHOWN]:
             yield f"{problem.place(self.file)}: {problem.message}"
             if problem.hint:
@@ -73,6 +72,5 @@ def nearest(places: Mapping[KeyPath, Place], path: KeyPath) -> Place:
 
 
 def problem_at(places: Mapping[KeyPath, Place], path: KeyPath, message: str, hint: str) -> Problem:
-    """A problem with the value at a path."""
     place = nearest(places, path)
     return Problem(message, place.value_line, place.value_column, hint, ".".join(map(str, path)))

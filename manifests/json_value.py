@@ -1,4 +1,4 @@
-"""The type of any JSON value, parsing long texts, and validation against a JSON Schema.
+"""The type of any JSON value, and validation against a JSON Schema.
 
 `jsonschema` validates in bounded time, because the schema and the value may be untrusted. Slow keywords are not applied
 (`pattern`, `patternProperties`, `format`, `uniqueItems`), nor is `multipleOf`, for which 19.99 is not a multiple of
@@ -7,9 +7,7 @@
 Source: JSON Schema 2020-12, validation.
 """
 
-import gc
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum
@@ -19,23 +17,6 @@ from typing import Any, Final, TypeAlias
 
 Json: TypeAlias = Any
 """None, bool, int, float, str, list of Json, or dict of str to Json."""
-
-
-_FEW_BYTES: Final = 4 * 1024
-
-
-@contextmanager
-def no_collection(size: int) -> Iterator[None]:
-    """Pause the garbage collector while a text of `size` bytes or characters is parsed."""
-    if size < _FEW_BYTES or not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
 
 SoundNode: TypeAlias = dict[str, Any] | bool
 """A schema with valid operands; the operand of `$ref` is a `Reference`."""

@@ -359,11 +359,9 @@ class Rule:
         return self.annotation is None and self.glob.means_fetch
 
     def fits(self, names: Sequence[str], hints: Hints) -> bool:
-        """Whether it matches a tool with these names and hints."""
         return (self.annotation is None or hints.has(self.annotation)) and self.glob.fits(names)
 
     def restricts(self, names: ToolNames, hints: Hints) -> bool:
-        """Whether it matches a tool as a restriction."""
         return (self.annotation is None or hints.has(self.annotation)) and self.glob.restricts(names)
 
     def __str__(self) -> str:
@@ -381,14 +379,8 @@ class Budget:
     per_minute: int | None
     keys: KeyPath
 
-    @property
-    def pattern(self) -> str:
-        return self.glob.pattern
-
 
 class ToolSection:
-    """The lists of one `tools` section."""
-
     def __init__(self, section: ToolRules, *keys: str) -> None:
         self.keys: KeyPath = (*keys, "tools")
         self.destructive = section.destructive
@@ -454,7 +446,6 @@ class Rules:
         return ToolNames(upstream, self._namespaces[upstream], tool, function)
 
     def allowing(self, section: ToolSection, names: ToolNames, hints: Hints) -> list[Rule]:
-        """The section's rules that allow a tool."""
         own = self._own_names(names)
         return [rule for rule in section.allow if rule.fits(own, hints)]
 
@@ -473,7 +464,7 @@ class Rules:
 
     def counts(self, budget: Budget, names: ToolNames) -> bool:
         """Whether a call of a tool spends the budget. A tool that is named `mail.send` spends none of upstream mail."""
-        is_own = budget.keys[0] == "upstreams" or self.owner(budget.pattern) in (None, names.upstream)
+        is_own = budget.keys[0] == "upstreams" or self.owner(budget.glob.pattern) in (None, names.upstream)
         return is_own and budget.glob.restricts(names)
 
     def flow_against(self, sources: Collection[str], destination: str) -> tuple[KeyPath, str] | None:

@@ -22,15 +22,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import translate
 from functools import cached_property, lru_cache
-from keyword import kwlist
+from keyword import iskeyword
 from typing import TypeAlias
 
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
-
-KEYWORDS = frozenset(kwlist)
 
 _REMOVED = _words(
     """
@@ -93,7 +91,7 @@ def identifier(text: str, *, is_ascii: bool = False) -> str:
         name = f"{name[: LONGEST_NAME - _DIGITS - 1]}_{_digest(text)[:_DIGITS]}"
     if not name or name[0].isdigit():
         name = f"_{name}"
-    if name in KEYWORDS or _DUNDER.fullmatch(name):
+    if iskeyword(name) or _DUNDER.fullmatch(name):
         name = f"{name}_"
     return name
 
@@ -189,7 +187,6 @@ class ToolNames:
 
     @cached_property
     def suffixed(self) -> Names:
-        """The names with that suffix."""
         return self._with(identifier(self.tool) + self.suffix, self._former + self.suffix)
 
     @cached_property
@@ -227,7 +224,6 @@ class Glob:
         return cls(pattern, re.compile(translate(pattern)).match)
 
     def fits(self, names: Iterable[str]) -> bool:
-        """Whether it matches one of the names."""
         return any(map(self.match, names))
 
     @property
@@ -240,5 +236,4 @@ class Glob:
         return bool(names.suffix) and names.suffix in self.pattern
 
     def restricts(self, names: ToolNames) -> bool:
-        """Whether it matches a tool as a restriction."""
         return self.fits(names.deny_names) or (self.spells(names) and self.fits(names.suffixed))

@@ -679,7 +679,6 @@ def schema_text() -> str:
 
 
 def generated_schema() -> str:
-    """The schema generated from the models."""
     # Pydantic can read the docstrings of fields itself (use_attribute_docstrings), but that costs 25 ms at each start.
     from pydantic._internal._docs_extraction import extract_docstrings_from_cls
 

@@ -116,8 +116,6 @@ CallerHeader: TypeAlias = tuple[str | ClaimReference, ...]
 
 @dataclass(frozen=True)
 class FaultyReference:
-    """A malformed reference."""
-
     written: str
 
 
@@ -288,7 +286,6 @@ def _changed(value: Json, path: KeyPath, change: Callable[[Json, KeyPath], Json]
 
 
 def _texts(value: Json, path: KeyPath = ()) -> Iterator[tuple[KeyPath, str]]:
-    """Every string in data, with its path."""
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, dict | list):

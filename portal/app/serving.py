@@ -36,7 +36,7 @@ from portal.app.http_connections import Connections, HttpConnection
 from portal.app.reload import ManifestKeeper, warn_of_writable_files
 from portal.app.replicas import ReplicaMiddleware
 from portal.base.caller import Bearer
-from portal.base.errors import BindError
+from portal.base.errors import PortalError
 from portal.base.tokens import compact
 from portal.identity.sign_in import SignInError
 from portal.runs.leases import Address
@@ -222,7 +222,7 @@ async def serve_http(
 
     Raises:
         OpenBindError: `host` is not loopback and the manifest sets no `server.token`.
-        BindError: The port is taken, or the host is not an address of this machine.
+        PortalError: The port is taken, or the host is not an address of this machine.
     """
     settings = manifest.portal.server
     access = http_access.HttpAccess(host, manifest.portal, manifest.caller_claims)
@@ -311,7 +311,7 @@ def _listener(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        raise BindError(
+        raise PortalError(
             f"cannot listen on {host}:{port}: {error.strerror or error}. Choose another with --http"
         ) from error
     listener.listen(128)

@@ -2,7 +2,6 @@
 
 PortalError
 ├── OpenBindError     the address is not loopback, and no token is set
-├── BindError         the portal cannot listen on the address
 ├── AuditError        the audit log cannot be written to
 ├── TelemetryError    the packages for telemetry are not installed
 └── RunsError         a person's request about a run is refused
@@ -40,10 +39,6 @@ class OpenBindError(PortalError):
             'Set server.token in portal.yaml, server: {token: "${MCP_CODE_PORTAL_TOKEN}"}, or server.auth, '
             "or listen on 127.0.0.1."
         )
-
-
-class BindError(PortalError):
-    """The portal cannot listen on the address: the port is in use, or the host is not local."""
 
 
 class AuditError(PortalError):

@@ -16,8 +16,6 @@ from importlib.resources import files
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from manifests.json_value import Json
-
 if TYPE_CHECKING:
     from tiktoken import Encoding
 
@@ -44,12 +42,8 @@ _PIECE_END = re.compile(r"[A-Za-z0-9](?=[\x00-&(-/:-@\[-`{-\x7f])")
 _PIECE_END_WITHIN = 512
 
 
-def compact(value: Json) -> str:
-    """JSON as clients get it and as tokens are counted: no spaces, Unicode unescaped."""
-    return _encode(value)
-
-
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+"""JSON as clients get it and as tokens are counted: no spaces, Unicode unescaped."""
 
 
 def count_tokens(text: str) -> int:

@@ -21,8 +21,7 @@ from manifests.portal_manifest import Capabilities
 from portal.base.errors import approval_required, refused
 from portal.library.function import Function
 from portal.library.pinning import Pins
-from portal.records.audit.audit import NO_RUN_AUDIT, RunAudit, unrecorded
-from portal.records.audit.stored import Batch
+from portal.records.audit.audit import NO_RUN_AUDIT, Batch, RunAudit, unrecorded
 from portal.records.ledger import Entry
 from sandbox_runtime.call_port import CallError
 from upstreams.errors import UpstreamWithheldError
@@ -358,13 +357,11 @@ class Authorization:
         for budget in tool.budgets:
             if budget.calls is not None and self._made[budget.keys] >= budget.calls:
                 code = "tool_budget"
-                reason = f"this run has made its {budget.calls:,} calls of {budget.pattern}"
+                reason = f"this run has made its {budget.calls:,} calls of {budget.glob.pattern}"
                 advice = "Do the work in fewer calls, or in several scripts."
             elif seconds := self.authority.rates.wait_seconds(budget):
                 code = "rate_limited"
-                reason = (
-                    f"the limit is {budget.per_minute:,} calls of {budget.pattern} per minute for all runs"
-                )
+                reason = f"the limit is {budget.per_minute:,} calls of {budget.glob.pattern} per minute for all runs"
                 advice = (
                     f"Nothing was sent. Try again in {math.ceil(seconds)} s." if budget.per_minute else ""
                 )

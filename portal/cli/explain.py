@@ -114,7 +114,8 @@ def _explanation(
     of_tool = of_tool or decision
     forbidding = next((each for each in of_tool.budgets if 0 in (each.calls, each.per_minute)), None)
     if decision.granted and forbidding is not None:
-        rule, where = f"a budget allows no calls of {forbidding.pattern}", manifest.where(*forbidding.keys)
+        rule = f"a budget allows no calls of {forbidding.glob.pattern}"
+        where = manifest.where(*forbidding.keys)
         decision = replace(decision, verdict="deny", rule=rule, where=where, grant="Raise its number.")
     return {
         "tool": tool,
@@ -130,7 +131,7 @@ def _explanation(
         ],
         "budgets": [
             {
-                "tool": budget.pattern,
+                "tool": budget.glob.pattern,
                 "calls": budget.calls,
                 "per_minute": budget.per_minute,
                 "where": manifest.where(*budget.keys),

@@ -10,7 +10,6 @@ from manifests.portal_manifest import STORE, schema_text
 from portal.cli.parser import completion_script
 from portal.cli.terminal import Terminal
 from portal.records.audit.chain import START, verify
-from portal.records.audit.stored import exported
 from portal.records.store.places import open_tables, place_of
 from sandbox_runtime.build_guest import bake as make_component
 
@@ -56,7 +55,7 @@ async def export(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
         terminal.error(no_log if manifest.path else "there is no portal.yaml here: pass --config")
         return 2
     with closing(open_tables(place_of(manifest), manifest)) as tables:
-        for line in exported(tables, (options.after or START).seq):
+        for line in tables.audit_lines((options.after or START).seq):
             terminal.result(line)
     return 0
 

@@ -63,7 +63,6 @@ class Approvers:
         return None
 
     def include(self, decider: Decider) -> bool:
-        """Whether an entry names the decider."""
         bearer = decider.bearer
         own = {f"profile:{(bearer and bearer.profile) or self.profile or ''}", bearer.entry if bearer else ""}
         return decider.is_known and any(

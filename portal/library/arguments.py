@@ -356,7 +356,6 @@ def _repaired_value(schema: SoundNode, value: Any, tried: list[SoundNode]) -> An
 
 
 def _remedy(error: SchemaError, tried: list[SoundNode]) -> Json:
-    """The repaired value of one error."""
     if error.validator == "type":
         ways = [(error.schema, each) for each in _conversions(error)]
     elif error.validator == "anyOf":

@@ -202,7 +202,6 @@ class Function:
 
     @property
     def comments(self) -> str:
-        """The comments that follow the signature."""
         return comment(_wire_doc(self.name, self.tool)) + comment(self.remark)
 
 

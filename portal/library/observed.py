@@ -320,7 +320,6 @@ class ShapeStore:
     scope: str
 
     def load(self, upstream: str) -> dict[str, Observed]:
-        """Read what is stored about an upstream's tools, by name. Empty if the file cannot be read."""
         if not is_private(self.folder):
             return {}
         try:
@@ -329,7 +328,6 @@ class ShapeStore:
             return {}
 
     def save(self, upstream: str, tools: Mapping[str, Observed]) -> None:
-        """Store `tools`, merged with what other portals have stored since. Raises OSError."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not is_private(self.folder):
             raise PermissionError("other users can write to the folder")

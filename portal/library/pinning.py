@@ -39,7 +39,6 @@ _GRANT: Final = (
 
 
 def pin_of(upstream: str, tool: RecordedTool) -> Pin:
-    """The pin of a tool as its upstream lists it now."""
     definition = {
         "title": tool.title,
         "inputSchema": tool.input_schema,
@@ -297,7 +296,6 @@ class Suspicion:
 
 
 def suspicions(pins: Iterable[Pin]) -> Iterator[Suspicion]:
-    """Find suspicious texts in definitions."""
     for pin in pins:
         yield from islice(_of_pin(pin), MAX_SUSPICIONS)
 

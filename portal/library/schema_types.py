@@ -163,7 +163,6 @@ class SchemaTypes:
         return self._whole(node, self._owner if is_repetition else self._nested(self._owner, key))
 
     def result_type(self, node: SoundNode) -> Type:
-        """The type of the tool's result."""
         return self._whole(node, f"{self._owner}Result")
 
     def _whole(self, node: SoundNode, place: str) -> Type:

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from manifests.errors import ManifestError
-from manifests.loader import load_manifest
 from manifests.own_files import (
     HEADER,
     ORDINARY,
@@ -161,15 +160,3 @@ def test_whatever_else_stands_in_a_lock_is_told_with_its_line(tmp_path: Path, te
         read_lock(tmp_path / "portal.lock")
     assert refused.value.file == "portal.lock"
     assert [problem.line for problem in refused.value.problems] == [line]
-
-
-def test_manifest_has_the_lock_beside_it(tmp_path: Path) -> None:
-    path = tmp_path / "portal.yaml"
-    path.write_text("upstreams: {}\n")
-    assert load_manifest(path, {}).lock is None
-    write_lock(tmp_path / "portal.lock", PINS)
-    lock = load_manifest(path, {}).lock
-    assert lock is not None and len(lock.pins) == 3
-    (tmp_path / "portal.lock").write_text("")
-    with pytest.raises(ManifestError):
-        load_manifest(path, {})

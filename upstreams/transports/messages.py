@@ -22,7 +22,7 @@ from mcp_types import (
 )
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from manifests.json_value import Json, no_collection
+from manifests.json_value import Json
 from upstreams.errors import UpstreamAnswerError, UpstreamCutOffError, UpstreamError
 from upstreams.health import Diagnostics
 
@@ -227,17 +227,16 @@ def parsed(text: bytes) -> Json:
     """
     if len(text) > MAX_CONTAINERS and text.count(b"[") + text.count(b"{") > MAX_CONTAINERS:
         raise ValueError(f"more than {MAX_CONTAINERS} lists and objects")
-    with no_collection(len(text)):
-        try:
-            return from_json(text.removeprefix(BOM_UTF8))
-        except ValueError as error:
-            if (repaired := _repaired(text)) is None:
-                raise
-            problem = error
-        try:
-            return from_json(repaired)
-        except ValueError:
-            raise problem from None
+    try:
+        return from_json(text.removeprefix(BOM_UTF8))
+    except ValueError as error:
+        if (repaired := _repaired(text)) is None:
+            raise
+        problem = error
+    try:
+        return from_json(repaired)
+    except ValueError:
+        raise problem from None
 
 
 def _repaired(text: bytes) -> bytes | None:

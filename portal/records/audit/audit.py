@@ -4,16 +4,27 @@ Rule 1: a call is recorded before it can be sent. If that fails, only tools that
 Calls of those tools do not wait for a log in the database.
 Rule 2: no event contains arguments, results, script text or secrets. Error messages may contain them. So a refusal is
 recorded by its code and by the rule as the manifest states it.
+
+With `to: store`, all portals that share a database write one chain there:
+
+Rule 3: a line shares a transaction with the lines before it, and with other pending writes. So a call that waits for
+its journal does not wait for another commit.
+Rule 4: the chain continues after the last line; if the last line of this portal is gone, after that one. So `verify`
+finds the gap.
 """
 
 import hashlib
 import json
+import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
+from operator import attrgetter
 from typing import Final
 
+import anyio
 from opentelemetry.metrics import Counter
 
 from manifests.decision import Decision
@@ -22,9 +33,9 @@ from manifests.manifest import Manifest
 from manifests.portal_manifest import STDERR, AuditSettings
 from portal.base.caller import LOCAL, Caller
 from portal.base.errors import AuditError, RuleError
-from portal.records.audit.chain import FileSink, Sink, StderrSink
-from portal.records.audit.stored import Batch, Losses, StoreSink
+from portal.records.audit.chain import START, FileSink, Head, Sink, StderrSink, linked, read_line
 from portal.records.ledger import Entry, Ledger
+from portal.records.store.tables import Tables
 from portal.records.store.writer import RunStore
 from portal.records.telemetry import instruments
 from portal.records.telemetry.instruments import NO_TELEMETRY
@@ -36,24 +47,21 @@ MAX_REFUSALS: Final = 1_000
 MAX_CHARACTERS: Final = 500
 """Rules, function names and callers are cut to this length. A person's subject, tenant and profile fit."""
 
+_LOCK: Final = "audit", "", "lock"
+
 
 class Audit:
     """The audit log of one portal. Without a sink nothing is written and nothing fails."""
 
     def __init__(self, sink: Sink | None, refusals: Counter = NO_TELEMETRY.refusals) -> None:
         """`refusals` counts the calls that are not sent, whether or not there is a log."""
-        self._sink = sink
+        self.sink = sink
         self._refusals = refusals
-        self._losses = sink.losses if isinstance(sink, StoreSink) else Losses()
 
     @property
-    def is_enabled(self) -> bool:
-        return self._sink is not None
-
-    @property
-    def batch(self) -> Batch | None:
+    def batch(self) -> "Batch | None":
         """The batch with the last line, to wait for; None if it is already written, or never will be."""
-        return self._sink.batch if isinstance(self._sink, StoreSink) else None
+        return self.sink.batch if isinstance(self.sink, StoreSink) else None
 
     def run(self, run_id: str, caller: Caller, profile: str | None) -> "RunAudit":
         return RunAudit(self, run_id, caller, profile)
@@ -63,15 +71,15 @@ class Audit:
 
         The first failure in a row is logged. The next line that is written says how many events were lost.
         """
-        if self._sink is None:
+        if self.sink is None:
             return True
         try:
-            if lost := self._losses.events:
-                self._sink.append(_stamped("audit_resumed", lost=lost))
-                self._losses.events = 0
-            self._sink.append(_stamped(event, **fields))
+            if self.sink.lost:
+                self.sink.append(_stamped("audit_resumed", lost=self.sink.lost))
+                self.sink.lost = 0
+            self.sink.append(_stamped(event, **fields))
         except (OSError, ValueError, AuditError) as error:
-            self._losses.add(1, error)
+            self.sink.lose(1, error)
             return False
         return True
 
@@ -80,13 +88,12 @@ class Audit:
         self._refusals.add(1, {instruments.ERROR: error.code, **rule})
 
     def reloaded(self, manifest: Manifest) -> None:
-        """Record that another manifest took effect."""
         self.note("manifest_reloaded", manifest=_file_digest(manifest))
 
     def close(self) -> None:
-        if self._sink is not None:
+        if self.sink is not None:
             self.note("portal_stopped")
-            self._sink.close()
+            self.sink.close()
 
 
 async def open_audit(
@@ -148,7 +155,7 @@ class RunAudit:
 
     def allowed(self, seq: int, function: str, decision: Decision, arguments: Mapping[str, Json]) -> bool:
         """Record that a call is about to be sent. Returns whether it was recorded, will be, or need not be."""
-        if not self.audit.is_enabled:
+        if self.audit.sink is None:
             return True
         # The run id salts the digest: equal arguments of two runs differ, and guesses cannot be precomputed.
         text = json.dumps([self.run_id, arguments], sort_keys=True, separators=(",", ":"))
@@ -218,3 +225,79 @@ def _cut(text: str) -> str:
 
 def _file_digest(manifest: Manifest) -> str | None:
     return manifest.hashes.get(manifest.path.name) if manifest.path else None
+
+
+@dataclass(eq=False)
+class Batch:
+    """Events that one transaction writes. Further events join until it begins."""
+
+    events: list[dict[str, Json]] = field(default_factory=list)
+    has_begun: bool = False
+    is_written: bool = False
+    head: Head = START
+    """The head of its last line."""
+    ended: anyio.Event = field(default_factory=anyio.Event)
+
+    async def written(self) -> bool:
+        """Wait for the transaction. Returns whether the events are in the log."""
+        await self.ended.wait()
+        return self.is_written
+
+
+class StoreSink(Sink):
+    """Writes events without waiting for the database. `batch` holds the last one, and its `written` waits for it.
+
+    It has nothing to close: the store writes what waits before it closes.
+    """
+
+    def __init__(self, store: RunStore) -> None:
+        self.batch = Batch(has_begun=True)
+        self._store = store
+        self._known = START
+        """The last line that this portal wrote."""
+        self._joining = threading.Lock()
+        """Batches begin in the store's thread, while the event loop adds to them."""
+
+    def append(self, event: Mapping[str, Json]) -> None:
+        with self._joining:
+            batch = Batch() if (is_new := self.batch.has_begun) else self.batch
+            batch.events.append({**event, "replica": self._store.holder})
+        if is_new:
+            self.batch = batch
+            self._store.submit(partial(self._write, batch), partial(self._end, batch), is_last=True)
+
+    def _write(self, batch: Batch, tables: Tables) -> None:
+        with self._joining:
+            batch.has_begun = True
+        tables.lock(*_LOCK)
+        head, rows = max(_last(tables), self._known, key=attrgetter("seq")), []
+        for event in batch.events:
+            line, head = linked(head, event)
+            rows.append((head.seq, line.decode().rstrip("\n")))
+        tables.add_audit_lines(rows)
+        batch.head = head
+
+    def _end(self, batch: Batch, _: None, error: Exception | None) -> None:
+        with self._joining:
+            batch.has_begun = True  # without a connection its work never ran
+        batch.is_written = error is None
+        batch.ended.set()
+        if error is None:
+            self._known = batch.head
+        else:
+            # The line that counts lost events may be lost itself.
+            self.lose(sum(int(str(event.get("lost", 1))) for event in batch.events), error)
+
+
+def _last(tables: Tables) -> Head:
+    """Raises AuditError: the last line is not an audit line."""
+    found = tables.last_audit_line()
+    if found is None:
+        return START
+    seq, line = found
+    read = read_line(line.encode())
+    if read is None or read.head.seq != seq:
+        raise AuditError(
+            f"line {seq} of the audit log in the database was altered, so that none can follow it"
+        )
+    return read.head

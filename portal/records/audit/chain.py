@@ -20,11 +20,12 @@ import re
 import stat
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol
+from typing import BinaryIO, Final
 
 import structlog
 
@@ -173,18 +174,27 @@ _LOCK_PAUSE_SECONDS: Final = 0.000_5
 _TORN: Final = b'{"audit": 1, "seq": '
 
 
-class Sink(Protocol):
-    """Writes events in order.
+class Sink(ABC):
+    """Writes events in order."""
 
-    `append` raises OSError or AuditError if the event could not be written; then no part of it was.
-    """
+    lost = 0
+    """The events that could not be written since one was."""
 
-    def append(self, event: Mapping[str, Json]) -> None: ...
+    @abstractmethod
+    def append(self, event: Mapping[str, Json]) -> None:
+        """Raises OSError or AuditError: the event could not be written, and no part of it was."""
 
-    def close(self) -> None: ...
+    def lose(self, events: int, error: Exception) -> None:
+        """Count lost events, and log the first failure in a row."""
+        if not self.lost:
+            log.error("audit_failed", reason=getattr(error, "strerror", None) or str(error))
+        self.lost += events
+
+    def close(self) -> None:  # noqa: B027  # most have nothing to close
+        pass
 
 
-class StderrSink:
+class StderrSink(Sink):
     """Writes to stderr, among its other lines. Each portal has its own chain."""
 
     def __init__(self) -> None:
@@ -208,9 +218,6 @@ class StderrSink:
             raise OSError("stderr is blocked")
         self._head = head
 
-    def close(self) -> None:
-        pass
-
 
 def _write_without_waiting(file: int, text: bytes) -> int:
     """Write without blocking, even if no one reads the pipe. Returns the number of bytes written."""
@@ -229,7 +236,7 @@ def _write_without_waiting(file: int, text: bytes) -> int:
     return written
 
 
-class FileSink:
+class FileSink(Sink):
     """Appends to a file. Creates it with mode 0600, or sets that mode if possible.
 
     The file may be renamed while the portal runs; the chain continues in a new one. When `append` returns, the

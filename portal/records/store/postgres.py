@@ -182,7 +182,6 @@ class PostgresDatabase:
         return theirs + time.monotonic() - at
 
     def seen(self) -> float:
-        """The time of a heartbeat that is sent now."""
         return self.now()
 
     def gone(self) -> list[str]:

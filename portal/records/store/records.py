@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 from cryptography.fernet import Fernet, InvalidToken
 
@@ -29,7 +29,7 @@ CallKind: TypeAlias = Literal["call", "ask", "approve", "sleep", "event"]
 nothing.
 """
 
-ASKING: Final = ("ask", "approve")
+ASKING: Final[tuple[CallKind, ...]] = ("ask", "approve")
 """The kinds of calls that wait for a person."""
 
 CallRowState: TypeAlias = Literal["intended", "waiting", "approved", "denied", "delivered", "due", "done"]
@@ -37,49 +37,20 @@ CallRowState: TypeAlias = Literal["intended", "waiting", "approved", "denied", "
 due: its time has come; done: it has an outcome."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What an event changes: a row in one of the states `before`, which is then in `after`. Nothing else."""
-
-    before: tuple[str, ...]
-    after: str
-    kinds: tuple[str, ...] = ()
-    """The kinds of calls that it can happen to; () for all, and for runs."""
-
-    def applies(self, state: str, kind: str = "") -> bool:
-        return state in self.before and (not self.kinds or kind in self.kinds)
-
-    @property
-    def guard(self) -> str:
-        """The same as a condition in SQL."""
-        kinds = f" AND kind IN {_listed(self.kinds)}" if self.kinds else ""
-        return f"state IN {_listed(self.before)}{kinds}"
-
-
-def _listed(words: tuple[str, ...]) -> str:
-    return f"({', '.join(map(repr, words))})"
-
-
-_UNDECIDED: Final = ("waiting",)
-
-CALL_LIFE: Final = {
-    "approved": Step(_UNDECIDED, "approved", ASKING),  # by a person, as is the next
-    "denied": Step(_UNDECIDED, "denied", ASKING),
-    "delivered": Step(_UNDECIDED, "delivered", ("event",)),  # by anyone who knows its URL
-    "due": Step(_UNDECIDED, "due"),  # by the clock
-    "given_up": Step(_UNDECIDED, "done"),  # by the script, which no longer waits when the run is suspended
+CALL_LIFE: Final[dict[CallRowState, tuple[CallKind, ...]]] = {
+    "approved": ASKING,  # by a person, as is the next
+    "denied": ASKING,
+    "delivered": ("event",),  # by anyone who knows its URL
+    "due": get_args(CallKind),  # by the clock
+    "done": get_args(CallKind),  # by the script, which no longer waits when the run is suspended
 }
-"""What can happen to a call that waits. Only one of them does: the first decision wins. A call that is sent after it is
-`intended`, and one that has an outcome is `done`, from whatever state."""
+"""What can happen to a call that waits, and to which kinds. Only one of them does: the first decision wins. A call that
+is sent after it is `intended`, and one that has an outcome is `done`, from whatever state."""
 
-RUN_LIFE: Final = {
-    "parked": Step(OPEN, "waiting"),  # by the portal that holds it, which may also postpone it
-    "woken": Step(("waiting",), "waiting"),  # by a decision or a delivery: it is due at once
-    "due": Step(("waiting",), "running"),  # claimed by any portal, when its time has come
-    "left": Step(("running",), "running"),  # claimed by another portal, when its own is gone
-    "ended": Step(OPEN, "ended"),  # by its portal, a person or the clock: ok, error, cancelled, ...
-}
-"""What can happen to a run. Each end counts once, and nothing happens to a run afterwards."""
+
+def still_waits(for_state: CallRowState) -> str:
+    """The condition in SQL under which a call can get this state."""
+    return f"state = 'waiting' AND kind IN ({', '.join(map(repr, CALL_LIFE[for_state]))})"
 
 
 def short_id(full: str) -> str:
@@ -197,7 +168,7 @@ class CallRow:
     @property
     def asks(self) -> bool:
         """Whether it waits for a person."""
-        return CALL_LIFE["approved"].applies(self.state, self.kind)
+        return self.state == "waiting" and self.kind in ASKING
 
 
 @dataclass(frozen=True, slots=True)

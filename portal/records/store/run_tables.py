@@ -14,9 +14,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from portal.records.store.records import (
-    CALL_LIFE,
     MAX_OPEN_RUNS,
-    RUN_LIFE,
     CallRow,
     CallRowState,
     FencedError,
@@ -25,6 +23,7 @@ from portal.records.store.records import (
     RunState,
     StoredRun,
     TooManyRunsError,
+    still_waits,
 )
 from portal.records.store.tables import DAY_SECONDS, LEASE_SECONDS, Tables, id_range
 
@@ -39,9 +38,9 @@ _ADD_CALL: Final = (
     # The row exists if a person approved the call, which is now about to be sent.
     "ON CONFLICT (run, seq) DO UPDATE SET state = excluded.state"
 )
-_OPEN: Final = RUN_LIFE["ended"].guard
-_DELIVERED: Final = CALL_LIFE["delivered"].guard
-_DUE: Final = CALL_LIFE["due"].guard
+_OPEN: Final = "state IN ('running', 'waiting')"
+_DELIVERED: Final = still_waits("delivered")
+_DUE: Final = still_waits("due")
 _QUESTIONS: Final = "SELECT 1 FROM calls WHERE calls.run = runs.id AND calls.kind IN ('ask', 'approve')"
 _ASKED: Final = f"EXISTS ({_QUESTIONS})"
 _ASKING: Final = f"EXISTS ({_QUESTIONS} AND calls.state = 'waiting')"
@@ -62,8 +61,6 @@ class Delivery:
 
 
 class RunTables(Tables):
-    """The runs in the tables."""
-
     # Runs
 
     def create(self, row: RunRow, head: bytes, caller: str = "") -> None:
@@ -141,7 +138,7 @@ class RunTables(Tables):
         self._hold(run, epoch)
         marks = ", ".join(map(str, waiting))
         self._execute(
-            f"UPDATE calls SET state = 'done' WHERE run = ? AND {CALL_LIFE['given_up'].guard} AND seq NOT IN ({marks})",
+            f"UPDATE calls SET state = 'done' WHERE run = ? AND {still_waits('done')} AND seq NOT IN ({marks})",
             (run,),
         )
         of_these = f"FROM calls WHERE run = ? AND seq IN ({marks}) AND state"
@@ -165,8 +162,7 @@ class RunTables(Tables):
         now = self.now()
         changed = self._execute(
             "UPDATE runs SET epoch = epoch + 1, state = 'running', wake_at = NULL, updated = ?, holder = ? "
-            f"WHERE id = ? AND ({RUN_LIFE['due'].guard} AND wake_at <= ? "
-            f"OR {RUN_LIFE['left'].guard} AND (holder = ? OR {_LEFT}))",
+            f"WHERE id = ? AND (state = 'waiting' AND wake_at <= ? OR state = 'running' AND (holder = ? OR {_LEFT}))",
             (now, self.holder, run, now, self.holder, now - LEASE_SECONDS),
         )
         if not changed:
@@ -201,7 +197,6 @@ class RunTables(Tables):
         return self._run(found[0]) if found else None
 
     def load(self, run: str) -> StoredRun | None:
-        """Everything about a run."""
         row = self.row(run)
         if row is None:
             return None
@@ -272,7 +267,6 @@ class RunTables(Tables):
         return min(self._value(query, now) or math.inf, expires or math.inf)
 
     def open_counts(self) -> dict[str, int]:
-        """The number of open runs by state."""
         return dict(self._rows(f"SELECT state, count(*) FROM runs WHERE {_OPEN} GROUP BY state"))
 
     def components(self) -> set[str]:
@@ -321,8 +315,7 @@ class RunTables(Tables):
         self._lock(run)
         changed = self._execute(
             "UPDATE calls SET state = ?, decision = ?, decided_by = ? WHERE run = ? AND seq = ? "
-            f"AND {CALL_LIFE[state].guard} "
-            f"AND EXISTS (SELECT 1 FROM runs WHERE id = calls.run AND {_OPEN_RUN})",
+            f"AND {still_waits(state)} AND EXISTS (SELECT 1 FROM runs WHERE id = calls.run AND {_OPEN_RUN})",
             (state, self._seal.close(decision), by, run, seq),
         )
         if changed:
@@ -375,7 +368,6 @@ class RunTables(Tables):
     # The log of what happened, and webhooks
 
     def note(self, run: str, kind: str, seq: int = 0) -> None:
-        """Log one thing that happened to a run."""
         self._log(run, [(kind, seq, "")])
         if not seq and self._on_note is not None:
             self._on_note(self, run, kind)
@@ -470,7 +462,7 @@ class RunTables(Tables):
         self._execute("UPDATE runs SET epoch = epoch WHERE id = ?", (run,))
 
     def _wake(self, run: str) -> None:
-        self._execute(f"UPDATE runs SET wake_at = 0 WHERE id = ? AND {RUN_LIFE['woken'].guard}", (run,))
+        self._execute("UPDATE runs SET wake_at = 0 WHERE id = ? AND state = 'waiting'", (run,))
 
     def _run(self, values: tuple[Any, ...]) -> RunRow:
         row = RunRow(*values)

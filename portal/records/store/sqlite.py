@@ -43,21 +43,23 @@ class SqliteDatabase:
         self.path = path
         self.name = str(path)
         """For messages: the path, or the host and the name of the database."""
-        self._pragmas: dict[str, object] = {}
+        self._kind: tuple[bool, bool] | None = None
+        """Whether the last transaction was lasting and patient."""
         self.commit_seconds = 0.0
         """How long the disk took for the last COMMIT, with its checkpoint if there was one."""
-        try:
-            # Created here, because SQLite would apply the umask. An existing file must not be opened: closing it would
-            # drop the locks of this process's other connections, and a process that closes the file then would delete
-            # their -wal. Source: sqlite.org/howtocorrupt.html, 2.2.
-            with suppress(FileExistsError):
-                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-            self._sql = sqlite3.connect(
-                path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
-            )
-            self._sql.execute("PRAGMA journal_mode = WAL")
-        except (OSError, sqlite3.Error) as error:
-            raise self._explained(error) from None
+        self._sql = self._run(self._open)
+
+    def _open(self) -> sqlite3.Connection:
+        # Created here, because SQLite would apply the umask. An existing file must not be opened: closing it would drop
+        # the locks of this process's other connections, and a process that closes the file then would delete their
+        # -wal. Source: sqlite.org/howtocorrupt.html, 2.2.
+        with suppress(FileExistsError):
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        connection = sqlite3.connect(
+            self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        connection.execute("PRAGMA journal_mode = WAL")
+        return connection
 
     def prepare(self, schema: str) -> None:
         """Create missing tables and indexes. Within a transaction."""
@@ -70,9 +72,11 @@ class SqliteDatabase:
 
         An impatient one does not wait for other processes (BusyError), and leaves the checkpoint to a patient one.
         """
-        self._set("synchronous", "FULL" if is_lasting else "NORMAL")
-        self._set("busy_timeout", int(BUSY_SECONDS * 1000) if is_patient else 0)
-        self._set("wal_autocheckpoint", _CHECKPOINT_PAGES if is_patient else 0)
+        if self._kind != (is_lasting, is_patient):
+            self.execute(f"PRAGMA synchronous = {'FULL' if is_lasting else 'NORMAL'}")
+            self.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000) if is_patient else 0}")
+            self.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES if is_patient else 0}")
+            self._kind = is_lasting, is_patient
         self.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -89,11 +93,6 @@ class SqliteDatabase:
         with self.transaction(is_lasting=is_lasting, is_patient=is_patient):
             return work()
 
-    def _set(self, pragma: str, value: object) -> None:
-        if self._pragmas.get(pragma) != value:
-            self.execute(f"PRAGMA {pragma} = {value}")
-            self._pragmas[pragma] = value
-
     @contextmanager
     def part(self) -> Iterator[None]:
         """A savepoint: if the part raises, it alone is undone."""
@@ -108,23 +107,14 @@ class SqliteDatabase:
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> int:
         """Returns the number of changed rows."""
-        try:
-            return self._sql.execute(statement, values).rowcount
-        except sqlite3.Error as error:
-            raise self._explained(error) from None
+        return self._run(lambda: self._sql.execute(statement, values).rowcount)
 
     def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         if rows:
-            try:
-                self._sql.executemany(statement, rows)
-            except sqlite3.Error as error:
-                raise self._explained(error) from None
+            self._run(lambda: self._sql.executemany(statement, rows))
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        try:
-            return self._sql.execute(query, values).fetchall()
-        except sqlite3.Error as error:
-            raise self._explained(error) from None
+        return self._run(lambda: self._sql.execute(query, values).fetchall())
 
     def now(self) -> float:
         """Seconds since 1970, by the clock that all users of the database share."""
@@ -151,12 +141,17 @@ class SqliteDatabase:
     def close(self) -> None:
         self._sql.close()
 
-    def _explained(self, error: OSError | sqlite3.Error) -> DatabaseError:
-        """The error in the operator's words: what is wrong with the file, and what to do."""
-        reason, kind = (getattr(error, "strerror", None) or str(error)).rstrip("."), DatabaseError
-        hint = "Make room or access, or name another file in runs.store"
-        if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
-            hint = "The file is damaged or no store of runs. Move it away, or name another one in runs.store"
-        elif "locked" in reason:
-            kind, hint = BusyError, "Another process holds its lock: is one of them stopped?"
-        return kind(f"the store of runs {self.path} cannot be used: {reason}. {hint}")
+    def _run(self, work: Callable[[], Result]) -> Result:
+        """Raise errors in the operator's words: what is wrong with the file, and what to do."""
+        try:
+            return work()
+        except (OSError, sqlite3.Error) as error:
+            reason, kind = (getattr(error, "strerror", None) or str(error)).rstrip("."), DatabaseError
+            hint = "Make room or access, or name another file in runs.store"
+            if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+                hint = (
+                    "The file is damaged or no store of runs. Move it away, or name another one in runs.store"
+                )
+            elif "locked" in reason:
+                kind, hint = BusyError, "Another process holds its lock: is one of them stopped?"
+            raise kind(f"the store of runs {self.path} cannot be used: {reason}. {hint}") from None

@@ -4,7 +4,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from portal.base.caller import WITHOUT_TOKEN
@@ -21,6 +21,8 @@ DAY_SECONDS: Final = 86_400.0
 
 LEASE_SECONDS: Final = 10.0
 """How long the lease of a replica's runs lasts after its heartbeat. Then others take the runs over."""
+
+AUDIT_PAGE_LINES: Final = 1_000
 
 _META: Final = "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID"
 _SCHEMA: Final = """
@@ -190,10 +192,12 @@ class Tables:
         """Add lines with their numbers. Raises DatabaseError: one of the numbers is taken."""
         self.database.execute_many("INSERT INTO audit (seq, line) VALUES (?, ?)", lines)
 
-    def audit_lines(self, after: int, most: int) -> list[tuple[int, str]]:
-        """Lines with their numbers, in order."""
+    def audit_lines(self, after: int) -> Iterator[str]:
+        """The lines of the log after the one of this number."""
         query = "SELECT seq, line FROM audit WHERE seq > ? ORDER BY seq LIMIT ?"
-        return [(seq, line) for seq, line in self._rows(query, after, most)]
+        while rows := self._rows(query, after, AUDIT_PAGE_LINES):
+            yield from (line for _, line in rows)
+            after, _ = rows[-1]
 
     def last_audit_line(self) -> tuple[int, str] | None:
         return next(iter(self._rows("SELECT seq, line FROM audit ORDER BY seq DESC LIMIT 1")), None)

@@ -8,7 +8,7 @@ import asyncio
 import queue
 import threading
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,42 +34,42 @@ FAST_SECONDS: Final = 0.002
 
 _EVIDENCE: Final = 4
 _MOST_IN_A_ROW: Final = 64
-_LONGEST_PAUSE: Final = 1_000
+_MOST_WANTED: Final = 1_000
 
 
 class Pace:
     """Decides whether the event loop may commit by itself. Without I/O; times are in seconds.
 
-    One of the thread's last 4 commits has to be fast. Not all: there, the interpreter's lock is waited for, too. After
-    a slow commit on the loop the thread makes the next ones, 2 for each millisecond, and at most 1,000. So slow commits
-    hold the loop for at most 0.5 ms per commit on average; only one that took over 0.5 s is not paid back in full. Then
-    the loop tries again. The thread also makes every 65th commit, because only the thread checkpoints.
+    A commit on the loop holds everything else as long as the disk takes. The worst is one slow commit: then the thread
+    has to make fast ones first, 2 for each millisecond that the loop was held, at least 4 and at most 1,000. So a disk
+    that stays slow never holds the loop again, and one that is slow at times for at most 0.5 ms per commit on average,
+    unless it takes over 0.5 s. A slow commit of the thread proves nothing, because it may have waited for the
+    interpreter's lock; 4 in a row do. The thread also makes every 65th commit, because only the thread checkpoints.
     """
 
     def __init__(self) -> None:
+        self._wanted = _EVIDENCE
+        """Fast commits that the thread has to make before the loop may."""
         self._threads = deque[float](maxlen=_EVIDENCE)
-        self._pause = _EVIDENCE
-        """Commits that the thread makes before the loop may."""
         self._in_a_row = 0
 
     @property
     def is_fast(self) -> bool:
-        return self._pause <= 0 and min(self._threads) < FAST_SECONDS
+        return self._wanted <= 0 and min(self._threads) < FAST_SECONDS
 
     def note_thread(self, seconds: float) -> None:
         """The thread has committed, and the disk took so long."""
         self._threads.append(seconds)
-        self._pause -= 1
+        self._wanted -= int(seconds < FAST_SECONDS)
         self._in_a_row = 0
 
     def note_loop(self, seconds: float) -> None:
         """The loop has committed, and was held for so long."""
         self._in_a_row += 1
         if seconds >= FAST_SECONDS:
-            self._threads.clear()
-            self._pause = min(int(seconds / FAST_SECONDS * _EVIDENCE), _LONGEST_PAUSE)
+            self._wanted = min(int(seconds / FAST_SECONDS * _EVIDENCE), _MOST_WANTED)
         elif self._in_a_row >= _MOST_IN_A_ROW:
-            self._pause = 1
+            self._wanted = 1
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ _Outcome: TypeAlias = tuple[_Job, object, Exception | None]
 
 
 class RunStore:
-    """Writes in a thread, so that no slow commit blocks the event loop. All writes that wait share one commit."""
+    """Writes in a thread, where a slow commit delays no other work. All writes that wait share one commit."""
 
     def __init__(self, tables: RunTables, reader: RunTables, *, pace: Pace | None = None) -> None:
         self._tables = tables
@@ -93,14 +93,14 @@ class RunStore:
         self.seal = tables.seal
         self.holder = tables.holder
         """The id of this portal among the portals of the store."""
-        reader.now = tables.now  # the writer's clock, which each heartbeat adjusts
+        self.now = reader.now = tables.now
+        """Seconds since 1970, by the clock of the store. Each heartbeat of the writer adjusts it."""
         self._reading = Turns(1)
         self._last = -1
         self._changed = 0.0
-        self.written = Counter[str]()
-        """Writes by who made them: the `loop` or the `thread`."""
-        database = tables.database
-        self._local = database if isinstance(database, SqliteDatabase) else None
+        self.written = {"loop": 0, "thread": 0}
+        """Writes by who committed them."""
+        self._local = tables.database if isinstance(tables.database, SqliteDatabase) else None
         self._pace = pace or Pace()
         self._unfinished = 0
         """Jobs that the thread got and the loop has not seen the end of. Only the loop counts."""
@@ -112,10 +112,6 @@ class RunStore:
     def address(self) -> str:
         """The address of this machine, as the database sees it."""
         return self._tables.database.address
-
-    def now(self) -> float:
-        """Seconds since 1970, by the clock of the store."""
-        return self._reader.now()
 
     async def write(self, work: Callable[[RunTables], Result], *, is_lasting: bool = False) -> Result:
         """Do `work` in a transaction, and wait until that is committed; with `is_lasting`, until it is on disk.
@@ -177,6 +173,9 @@ class RunStore:
         self._jobs.put(None)
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(self._thread.join)
+            self._local = (
+                None  # what a journal still tries again is dropped, and not reported as a closed database
+            )
             async with self._reading.turn(""):
                 self._tables.close()
                 self._reader.close()
@@ -190,16 +189,10 @@ class RunStore:
                     jobs.append(self._jobs.get_nowait())
             is_open = None not in jobs
             wanted = sorted((job for job in jobs if job is not None), key=attrgetter("is_last"))
-            outcomes = self._commit(wanted)
-            # One commit for all of them. Only those that wait for the disk tell how fast it is.
-            seconds = (
-                self._local.commit_seconds if self._local and any(job.is_lasting for job in wanted) else None
-            )
-            for job, result, failure in outcomes:
-                noted, seconds = (None if failure else seconds), None
+            for outcome in self._commit(wanted):
                 # If the loop has ended, no one waits any longer.
                 with suppress(RuntimeError):
-                    job.loop.call_soon_threadsafe(self._end, job, result, failure, noted)
+                    outcome[0].loop.call_soon_threadsafe(self._end, *outcome)
 
     def _commit(self, jobs: list[_Job], *, is_patient: bool = True) -> list[_Outcome]:
         """Do these jobs in one transaction. Only an impatient one is committed on the event loop."""
@@ -207,16 +200,19 @@ class RunStore:
         commit = partial(self._tables.database.commit, is_lasting=is_lasting, is_patient=is_patient)
         try:
             if len(jobs) == 1:
-                return [(jobs[0], commit(partial(jobs[0].work, self._tables)), None)]
-            return commit(lambda: [*map(self._do, jobs)])
+                outcomes: list[_Outcome] = [(jobs[0], commit(partial(jobs[0].work, self._tables)), None)]
+            else:
+                outcomes = commit(lambda: [*map(self._do, jobs)])
         except Exception as error:  # noqa: BLE001  # the waiting tasks raise it
             return [(job, None, error) for job in jobs]
+        # Only a commit that waits for the disk tells how fast it is. The loop looks when the thread has nothing to do.
+        if self._local and is_lasting and is_patient:
+            self._pace.note_thread(self._local.commit_seconds)
+        return outcomes
 
-    def _end(self, job: _Job, result: object, failure: Exception | None, seconds: float | None) -> None:
+    def _end(self, job: _Job, result: object, failure: Exception | None) -> None:
         self._unfinished -= 1
         self.written["thread"] += 1
-        if seconds is not None:
-            self._pace.note_thread(seconds)
         job.done(result, failure)
 
     def _do(self, job: _Job) -> _Outcome:

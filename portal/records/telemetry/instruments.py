@@ -41,6 +41,7 @@ NAMESPACE: Final = "mcp_code_portal.namespace"
 UPSTREAM: Final = "mcp_code_portal.upstream"
 STATE: Final = "mcp_code_portal.state"
 RULE: Final = "mcp_code_portal.rule"
+WRITER: Final = "mcp_code_portal.writer"
 
 EXECUTE_TOOL: Final = "execute_tool"
 """The value of OPERATION for everything that calls a tool."""
@@ -195,7 +196,6 @@ def current_trace() -> str:
 
 
 def link_to(trace: str) -> Link:
-    """A link to the span of a `traceparent`."""
     return Link(get_current_span(client_context({"traceparent": trace})).get_span_context())
 
 

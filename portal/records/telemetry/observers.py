@@ -89,7 +89,6 @@ class _ClientRequests(ServerMiddleware[Any]):
 async def record_attempt(
     telemetry: Telemetry, upstream: Upstream, session: Session, method: str, tool: str, send: Sending[T]
 ) -> T:
-    """Record one attempt of a request to an upstream."""
     attributes: Attributes = {
         instruments.METHOD: method,
         instruments.UPSTREAM: upstream.name,
@@ -143,7 +142,7 @@ def observe_portal(telemetry: Telemetry, fleet: Fleet, sandbox: Callable[[], San
 
 
 async def observe_runs(telemetry: Telemetry, store: RunStore) -> None:
-    """Count the open runs in the store, until cancelled."""
+    """Count the open runs in the store, until cancelled, and the writes to it."""
     if not telemetry.is_on:
         return
     counts: dict[str, int] = {}
@@ -151,8 +150,13 @@ async def observe_runs(telemetry: Telemetry, store: RunStore) -> None:
     def runs(options: CallbackOptions) -> Iterable[Observation]:
         return [Observation(counts.get(state, 0), {instruments.STATE: state}) for state in OPEN]
 
-    described = "Runs in the store that have not ended."
-    telemetry.meter.create_observable_gauge("mcp_code_portal.runs.open", [runs], "{run}", described)
+    def writes(options: CallbackOptions) -> Iterable[Observation]:
+        return [Observation(count, {instruments.WRITER: who}) for who, count in store.written.items()]
+
+    described, meter = "Runs in the store that have not ended.", telemetry.meter
+    meter.create_observable_gauge("mcp_code_portal.runs.open", [runs], "{run}", described)
+    described = "Writes to the store of runs."
+    meter.create_observable_counter("mcp_code_portal.store.writes", [writes], "{write}", described)
     while True:
         try:
             counts = await store.read(RunTables.open_counts)

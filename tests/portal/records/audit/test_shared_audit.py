@@ -9,9 +9,8 @@ import psycopg
 import pytest
 
 from manifests.json_value import Json
-from portal.records.audit.audit import Audit
+from portal.records.audit.audit import Audit, StoreSink
 from portal.records.audit.chain import verify
-from portal.records.audit.stored import StoreSink, exported
 from portal.records.store.postgres import PostgresDatabase
 from portal.records.store.run_tables import RunTables
 from tests.portal.commands import PortalCommand
@@ -26,7 +25,7 @@ KEY = "a-key-of-32-characters-0123456789"
 
 def log(tables: RunTables, folder: Path) -> Path:
     path = folder / "exported.jsonl"
-    path.write_text("".join(f"{line}\n" for line in exported(tables, 0)))
+    path.write_text("".join(f"{line}\n" for line in tables.audit_lines(0)))
     return path
 
 
@@ -78,10 +77,10 @@ async def test_no_line_follows_one_that_is_none(tables: Tables, tmp_path: Path) 
         audit.note("e")
         assert audit.batch is not None and await audit.batch.written()
         with file.transaction():
-            file.add_audit_lines([(2, file.audit_lines(0, 1)[0][1])])
+            file.add_audit_lines([(2, next(file.audit_lines(0)))])
         audit.note("e")
         assert not await audit.batch.written()
-        assert [*exported(file, 0)][1:] == [*exported(file, 1)]
+        assert [*file.audit_lines(0)][1:] == [*file.audit_lines(1)]
 
 
 async def test_lock_of_the_chain_is_taken_last(tables: Tables) -> None:

@@ -59,6 +59,7 @@ async def test_what_happens_is_counted(tmp_path: Path) -> None:
     assert shown["mcp_code_portal_call_duration_seconds_count"][("done", "store")] == 3
     assert shown["mcp_code_portal_call_result_size_bytes_total"][()] == 3 * len('{"a":""}') + 3000
     assert 0 < shown["mcp_code_portal_answer_size_bytes_total"][()] < 3000
+    assert sum(shown["mcp_code_portal_store_writes_total"].values()) > 0
     refusals = shown["mcp_code_portal_refusals_total"]
     assert list(refusals.values()) == [1]
     assert next(iter(refusals))[0] == "not_granted"
