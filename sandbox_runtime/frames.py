@@ -44,7 +44,6 @@ class ToWorker(enum.IntEnum):
     PREPARE = 1  # RUN_START, PREPARE_LENGTHS, settings or b"", the namespaces separated by spaces, the script
     EXECUTE = 2  # settings, JSON for the guest; not sent if PREPARE had them and there is NOTHING_TO_CHECK
     ANSWERS = 3  # the elements of a JSON array for the guest
-    RENEW = 4  # make the instance as new now; otherwise the next PREPARE does
     REPLAY_LOG = 5  # for the next run: REPLAY_LOG_HEADER, a trace, the answers in it
 
 

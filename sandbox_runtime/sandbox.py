@@ -15,7 +15,6 @@ from manifests.grants import Limits
 from sandbox_runtime.aot import AotCache, component_sha256, default_cache, guest_component
 from sandbox_runtime.errors import WorkerStartError
 from sandbox_runtime.fair_queue import BusyError, FairQueue, QueueLimits
-from sandbox_runtime.frames import ToWorker
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
 from sandbox_runtime.recording import Origin, Recording
 from sandbox_runtime.result import Bounds, RunError, worker_lost
@@ -174,8 +173,6 @@ class Session:
 _GROW_EVERY_SECONDS = 0.02
 _SLOW_SECONDS = 0.1
 _BUSY_FACTOR = 2
-_RENEWAL_SECONDS = 0.002
-"""Free workers renew their instances this much later, or when the next script comes: the answer is written first."""
 _LINGER_SECONDS = 60.0
 _RETRY_SECONDS = 1.0
 _QUICK_RETRIES = 3
@@ -202,8 +199,6 @@ class Workers:
     all: set[WorkerProcess] = field(default_factory=set)
     free: dict[WorkerProcess, asyncio.TimerHandle] = field(default_factory=dict)
     """The free workers, longest free first, each with the timer that retires it."""
-    _used: list[WorkerProcess] = field(default_factory=list)
-    """The workers whose instance has run a script since it was new."""
     _held: dict[WorkerProcess, tuple[str, float]] = field(default_factory=dict)
     """The caller that took each of the other workers, and when, in the loop's time."""
     _growth: asyncio.TimerHandle | None = None
@@ -237,7 +232,6 @@ class Workers:
         turns = islice(self.free, max(len(self.free) - _BUSY_FACTOR * self.size, 0), None)
         if self.waiting.has_room(caller) and (worker := next(turns, None)) is not None:
             self.free.pop(worker).cancel()
-            self._renew()
             self.waiting.held[caller] += 1
             self._hold(worker, caller)
             return worker
@@ -265,7 +259,6 @@ class Workers:
             self._add_free(worker)
         else:
             self._hold(worker, waiter.caller)
-            worker.send(ToWorker.RENEW)
             waiter.set_result(worker)
 
     async def close(self) -> None:
@@ -279,14 +272,7 @@ class Workers:
         await self.launcher.close()
 
     def _add_free(self, worker: WorkerProcess) -> None:
-        loop = asyncio.get_running_loop()
-        self.free[worker] = loop.call_later(_LINGER_SECONDS, self._retire, worker)
-        self._used.append(worker)
-        loop.call_later(_RENEWAL_SECONDS, self._renew)
-
-    def _renew(self) -> None:
-        while self._used:
-            self._used.pop().send(ToWorker.RENEW)
+        self.free[worker] = asyncio.get_running_loop().call_later(_LINGER_SECONDS, self._retire, worker)
 
     def _retire(self, worker: WorkerProcess) -> None:
         del self.free[worker]

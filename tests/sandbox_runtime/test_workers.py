@@ -8,7 +8,7 @@ import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import anyio
 import anyio.lowlevel
@@ -17,11 +17,11 @@ import pytest
 from manifests.grants import Limits
 from sandbox_runtime.call_port import Outcome, ToolCall
 from sandbox_runtime.fair_queue import FairQueue, QueueLimits, Turns, has_room
-from sandbox_runtime.frames import ToWorker
 from sandbox_runtime.sandbox import Sandbox, Workers, open_sandbox
-from sandbox_runtime.worker_process import ForkLauncher, SpawnLauncher, WorkerProcess
+from sandbox_runtime.worker_process import ForkLauncher, SpawnLauncher
 from tests.processes import children, fork_servers
 from tests.sandbox_runtime.running import EchoPort, Runner, where
+from tests.sandbox_runtime.test_channel_abuse import READY, TakenOver
 
 pytestmark = pytest.mark.anyio
 
@@ -241,40 +241,63 @@ async def test_worker_that_does_not_start_is_replaced_by_one_not_by_ever_more() 
         assert await run.value("1 + 1") == 2
 
 
-class Told:
-    """A worker that remembers what it was told."""
+async def test_memory_of_a_script_is_given_back_before_the_next_one_comes() -> None:
+    async with open_sandbox(workers=1, progress=print) as sandbox:
+        async with sandbox.run(Limits(), where) as one:
+            statistics = Path(f"/proc/{one.worker_pid}/statm")
+            await one.prepare("x = b'1' * (64 << 20)\n1", ())
+            assert (await one.execute({}, EchoPort())).error is None
+        with anyio.fail_after(5):
+            while int(statistics.read_text().split()[1]) * resource.getpagesize() > 60 << 20:
+                await anyio.lowlevel.checkpoint()
 
-    is_alive = True
 
-    def __init__(self) -> None:
-        self.kinds: list[ToWorker] = []
+class Counting(TakenOver):
+    """Counts the workers that it starts. With `first_dies` the first does, while the second starts."""
 
-    def send(self, kind: ToWorker, *_: bytes) -> None:
-        self.kinds.append(kind)
+    def __init__(self, *, first_dies: bool = False) -> None:
+        super().__init__(b"")
+        self.first_dies = first_dies
+        self.launched = 0
+        self.has_replaced = anyio.Event()
+
+    async def launch(self, end: socket.socket) -> Callable[[], None]:
+        self.launched += 1
+        if self.launched > 2:
+            self.has_replaced.set()
+        elif self.first_dies and self.launched == 2:
+            await self.has_replaced.wait()
+        elif self.first_dies:
+            end.sendall(READY)
+            return lambda: None
+        return await super().launch(end)
 
 
-async def test_instance_is_renewed_once_after_each_run_before_its_next_script_needs_it() -> None:
-    pool = Workers(ForkLauncher(Path()), 2, 2, print)
-    told = [Told(), Told()]
-    for worker in told:
-        pool.give_back(cast(WorkerProcess, worker))
-    assert [worker.kinds for worker in told] == [[], []]  # the answers are written first
-    first, second = await pool.take(), await pool.take()
-    assert [worker.kinds for worker in told] == [[ToWorker.RENEW], [ToWorker.RENEW]]
-    waiting = asyncio.create_task(pool.take())
-    while not pool.waiting:
-        await anyio.lowlevel.checkpoint()
-    pool.give_back(second)
-    assert (await waiting, told[1].kinds) == (
-        second,
-        [ToWorker.RENEW] * 2,
-    )  # at once, as another script waits
-    pool.give_back(first)
+async def test_worker_that_dies_while_others_start_is_given_to_no_script() -> None:
+    pool = Workers(Counting(first_dies=True), 2, 2, print)
     with anyio.fail_after(5):
-        while len(told[0].kinds) < 2:
-            await anyio.lowlevel.checkpoint()
-    for retirement in pool.free.values():
-        retirement.cancel()
+        await pool.open()
+        taken = [await pool.take(), await pool.take()]
+    assert all(worker.is_alive for worker in taken)
+    await pool.close()
+
+
+async def test_retired_worker_is_not_replaced_until_a_script_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sandbox_runtime.sandbox._LINGER_SECONDS", 0)
+    launcher = Counting()
+    pool = Workers(launcher, 1, 1, print)
+    await pool.open()
+    for launched in (1, 2, 3):
+        with anyio.fail_after(5):
+            while pool.all:
+                await anyio.lowlevel.checkpoint()
+            for _ in range(50):
+                await anyio.lowlevel.checkpoint()
+            assert (launcher.launched, len(pool.free)) == (launched, 0)
+            worker = await pool.take()
+        assert worker.is_alive
+        pool.give_back(worker)
+    await pool.close()
 
 
 @pytest.mark.parametrize(
