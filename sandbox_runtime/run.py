@@ -84,8 +84,6 @@ class Run:
     _next: asyncio.Future[_Message] | None = None
     _calls: CallsInFlight | None = None
     _port_error: BaseException | None = None
-    _begun: bytes = b""
-    """The settings with which the script may begin, or has begun, before `execute`."""
 
     def __post_init__(self) -> None:
         self._error = self.refusal
@@ -111,12 +109,10 @@ class Run:
         """The script's output so far."""
         return self._captured.stdout
 
-    async def prepare(self, script: str, namespaces: Collection[str], *, may_begin: bool = False) -> Prepared:
-        """Parse a script inside the sandbox.
+    async def prepare(self, script: str, namespaces: Collection[str]) -> Prepared:
+        """Parse a script inside the sandbox without running it.
 
-        `namespaces` are all existing ones. Limits: 5 s, and 1 MiB of script. With `may_begin` a script that uses
-        nothing of the library begins at once, which saves a round trip. It has no effect before `execute`, since none
-        of its frames is read.
+        `namespaces` are all existing ones. Limits: 5 s, and 1 MiB of script.
         """
         script = script if script.isascii() else clean(script)
         if (size := len(script.encode())) > MAX_SCRIPT_BYTES:
@@ -125,8 +121,6 @@ class Run:
             return Prepared(script, error=self._error)
         limits, origin, names = self.bounds.limits, self.origin, tuple(namespaces)
         head = Record(origin, script, names, limits, self._longest_call, None, ())
-        if may_begin and self.replace is not None:  # a session outlives a script that does not run
-            self._begun = _guest_settings(limits, origin, {}, self.grants)
         kind, payload = await self._send_prepare(head)
         for _ in range(_REPLACEMENTS):
             if kind != _LOST or not await self._replace_worker():
@@ -158,14 +152,13 @@ class Run:
         if self._replayed is not None and self._replayed.settings is not None:
             settings = self._replayed.settings.encode()
         else:
-            settings = self._begun or _guest_settings(bounds.limits, self.origin, table, self.grants)
+            settings = _guest_settings(bounds.limits, self.origin, table, self.grants)
         if self.recording is not None:
             self.recording.execute(settings)
         try:
             too_slow = bounds.exceeded("wall_limit")
-            parts = () if self._begun else (settings,)
             kind, payload = await self._ask(
-                frames.ToWorker.EXECUTE, parts, bounds.limits.wall_seconds, too_slow
+                frames.ToWorker.EXECUTE, (settings,), bounds.limits.wall_seconds, too_slow
             )
         finally:
             with anyio.CancelScope(shield=True):
@@ -180,11 +173,8 @@ class Run:
 
     def close(self) -> None:
         """Release the worker. A prepared script that did not run is dropped."""
-        worker = self.worker
-        if worker is not None and worker.is_alive:
-            worker.listen(None)
-            if self._begun and self._calls is None:
-                worker.kill("its script began and was not executed")
+        if self.worker is not None:
+            self.worker.listen(None)
         # These objects refer to each other. Breaking the cycle frees the run's memory now, not at a garbage collection.
         self._calls = None
 
@@ -202,10 +192,6 @@ class Run:
         if self._calls is not None:
             self._receive_from_script(self._calls, kind, payload)
         elif kind in (frames.ToPortal.PREPARED, frames.ToPortal.TRAPPED):
-            if not payload.startswith(frames.NOTHING_TO_CHECK):
-                self._begun = b""
-            elif self._begun and self.worker is not None:
-                self.worker.hold()
             self._resolve(kind, payload)
         else:
             raise frames.FrameError(f"frame {kind} while a script is parsed")
@@ -292,25 +278,20 @@ class Run:
             origin.at_ns(),
             self.recording is not None,
         )
-        names = " ".join(head.namespaces).encode()
-        lengths = frames.PREPARE_LENGTHS.pack(len(self._begun), len(names))
-        parts = (start, lengths, self._begun, names, head.script.encode())
+        parts = (start, " ".join(head.namespaces).encode(), b"\n", head.script.encode())
         return await self._ask(frames.ToWorker.PREPARE, parts, _PREPARE_SECONDS, _TOO_SLOW)
 
     async def _ask(
         self, kind: frames.ToWorker, parts: tuple[bytes, ...], seconds: float, too_slow: RunError
     ) -> _Message:
-        """Send a frame, unless it has no parts, and wait for its answer. A worker that is too slow is killed."""
+        """Send a frame and wait for its answer. A worker that is too slow is killed."""
         assert self.worker is not None
         loop = asyncio.get_running_loop()
         self._next = loop.create_future()
         if not self.worker.is_alive:
             self.on_worker_lost("it ended while it was idle")
         timer = loop.call_later(seconds, self._kill, too_slow)
-        if parts:
-            self.worker.send(kind, *parts)
-        else:
-            self.worker.go_on()
+        self.worker.send(kind, *parts)
         try:
             return await self._next
         except asyncio.CancelledError:

@@ -309,8 +309,7 @@ class Execution:
         within = segment.session, caller.queue_key, segment.grants, segment.recording, len(code)
         async with sandbox.run(limits, where, *within) as run:
             self.gateway.telemetry.queue_wait.record(time.perf_counter() - began)
-            # A script that may search waits for every upstream first.
-            prepared = await run.prepare(code, context.snapshot.namespaces, may_begin=not _may_search(code))
+            prepared = await run.prepare(code, context.snapshot.namespaces)
             if prepared.error is not None:
                 refused = _refused(ledger, prepared.error, prepared.notices)
                 return replace(refused, at=at_line(prepared.error, code))

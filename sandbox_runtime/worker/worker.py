@@ -86,10 +86,7 @@ class Worker:
         self._start, self._is_used = frames.RunStart(*frames.RUN_START.unpack_from(payload)), True
         replay_log, self._replay_log = self._replay_log, None
         self._host.begin(self._start, replay_log)
-        lengths = frames.PREPARE_LENGTHS.unpack_from(payload, frames.RUN_START.size)
-        names = frames.RUN_START.size + frames.PREPARE_LENGTHS.size + lengths[0]
-        settings, namespaces = payload[names - lengths[0] : names], payload[names : names + lengths[1]]
-        script = payload[names + lengths[1] :]
+        namespaces, _, script = payload[frames.RUN_START.size :].partition(b"\n")
         self._instance.limit(self._start.memory_bytes)
         self._clock.begin(self._start.cpu_seconds)
         try:
@@ -101,8 +98,6 @@ class Worker:
         else:
             self._clock.pause()
             self._host.send(frames.ToPortal.PREPARED, answer)
-            if settings and answer.startswith(frames.NOTHING_TO_CHECK):
-                self._execute(settings)
 
     def _execute(self, settings: bytes) -> None:
         self._clock.resume()

@@ -244,12 +244,16 @@ async def test_worker_that_does_not_start_is_replaced_by_one_not_by_ever_more() 
 async def test_memory_of_a_script_is_given_back_before_the_next_one_comes() -> None:
     async with open_sandbox(workers=1, progress=print) as sandbox:
         async with sandbox.run(Limits(), where) as one:
-            statistics = Path(f"/proc/{one.worker_pid}/statm")
+            pid = one.worker_pid
             await one.prepare("x = b'1' * (64 << 20)\n1", ())
             assert (await one.execute({}, EchoPort())).error is None
         with anyio.fail_after(5):
-            while int(statistics.read_text().split()[1]) * resource.getpagesize() > 60 << 20:
+            while _resident_bytes(pid) > 60 << 20:
                 await anyio.lowlevel.checkpoint()
+
+
+def _resident_bytes(pid: int | None) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 class Counting(TakenOver):
