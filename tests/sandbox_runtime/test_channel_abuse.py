@@ -87,6 +87,7 @@ def trace(text: bytes) -> bytes:
         frame(ToPortal.READY, COUNT.pack(2)),
         frame(ToPortal.CALLS, b"nonsense"),
         frame(ToPortal.CALLS, b"\xff\xfe a.b {}"),
+        frame(ToPortal.CALLS, b"1 a.b []"),
         frame(ToPortal.CALLS, b"\n".join(b"%d a.b {}" % number for number in range(1, 9999))),
         frame(ToPortal.BLOCK, b"{}") * 1002,
         frame(ToPortal.DROPPED, b"123"),
