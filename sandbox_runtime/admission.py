@@ -91,12 +91,10 @@ class Admission:
         return self._waiting.popitem(last=False)[1]
 
     def end(self, call: GuestCall) -> None:
-        """A started call has ended."""
         self._running -= 1
         self._held_bytes -= len(call.arguments)
 
     def end_file(self, *, is_refused: bool) -> None:
-        """The file operation was answered."""
         self.file = None
         self._refused_files += is_refused
 

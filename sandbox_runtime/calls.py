@@ -16,6 +16,9 @@ from sandbox_runtime.recording import Recording
 from sandbox_runtime.result import Bounds
 from sandbox_runtime.worker_process import WorkerProcess
 
+_FILE = -1
+"""The number of the file operation beside those of calls."""
+
 _LARGE_BYTES = 1 << 16
 _FRAME_BYTES = 1 << 20
 
@@ -38,8 +41,7 @@ class CallsInFlight:
     # Frames arrive in the context in which the worker was started, which may be another caller's.
     _context: contextvars.Context = field(default_factory=contextvars.copy_context)
     _running: dict[int, asyncio.Task[None]] = field(default_factory=dict)
-    _file: asyncio.Task[None] | None = None
-    _is_flushing: bool = False
+    _is_sending: bool = False
     _is_over: bool = False
 
     def __post_init__(self, bounds: Bounds) -> None:
@@ -51,7 +53,7 @@ class CallsInFlight:
 
     @property
     def are_running(self) -> bool:
-        return bool(self._running or self._file)
+        return bool(self._running)
 
     @property
     def _is_live(self) -> bool:
@@ -59,7 +61,6 @@ class CallsInFlight:
 
     def receive(self, batch: bytes) -> None:
         """Process a batch of lines from the guest. Raises FrameError: an honest guest or worker never sends it."""
-        self._is_flushing = True  # immediate answers go out together in one frame, below
         for call in self._admission.read(batch):
             if not call.arguments:
                 if (task := self._running.get(call.identity)) is not None:
@@ -68,11 +69,12 @@ class CallsInFlight:
                 self._accept(call)
             elif call is self._admission.file and self._is_live:
                 self._begin_file(call)
-        self._flush()
+        self.start_waiting()
 
     def go_live(self) -> None:
         """The record has ended: execute calls from now on."""
-        self._flush()
+        self.start_waiting()
+        self._send_answers()
         # The run was interrupted during this operation, so a change may or may not have happened.
         if (operation := self._admission.file) is not None:
             if self.files is not None and changes(operation.function):
@@ -93,11 +95,10 @@ class CallsInFlight:
     async def stop(self) -> None:
         """Cancel the calls in flight, and wait until the port has finished with them."""
         self._is_over = True
-        tasks = [*self._running.values(), *([self._file] if self._file else [])]
-        for task in tasks:
+        for task in self._running.values():
             task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        if self._running:
+            await asyncio.wait([*self._running.values()])
 
     def _accept(self, call: GuestCall) -> None:
         if self.observer is not None:
@@ -143,7 +144,7 @@ class CallsInFlight:
         self._send_soon()
 
     def _begin_file(self, operation: GuestCall) -> None:
-        self._file = asyncio.get_running_loop().create_task(self._operate(operation))
+        self._running[_FILE] = asyncio.get_running_loop().create_task(self._operate(operation))
 
     async def _operate(self, operation: GuestCall) -> None:
         answer = NOT_GRANTED
@@ -157,7 +158,7 @@ class CallsInFlight:
             self.fail(error)
             return
         finally:
-            self._file = None
+            del self._running[_FILE]
         self._admission.end_file(is_refused=bool(answer.code))
         self.answers.add_file(operation.identity, answer)
         self._send_soon()
@@ -166,16 +167,12 @@ class CallsInFlight:
         """Send answers together with others of the same moment, unless they fill a frame."""
         if self.answers.fill_a_frame:
             self._send_answers()
-        elif not self._is_flushing:
-            self._is_flushing = True
-            asyncio.get_running_loop().call_soon(self._flush)
-
-    def _flush(self) -> None:
-        self._is_flushing = False
-        self.start_waiting()
-        self._send_answers()
+        elif not self._is_sending:
+            self._is_sending = True
+            asyncio.get_running_loop().call_soon(self._send_answers)
 
     def _send_answers(self) -> None:
+        self._is_sending = False
         if self._is_live and not self._is_over and (answers := self.answers.take()):
             self.worker.send(ToWorker.ANSWERS, answers)
             if self.recording is not None:
@@ -226,7 +223,6 @@ class Answers:
         return error
 
     def add_file(self, identity: int, answer: FileAnswer) -> None:
-        """Add the answer to a file operation."""
         if answer.code:
             self._error_codes.add(answer.code)
         self._append(b"[%d,%b]" % (identity, answer.text))

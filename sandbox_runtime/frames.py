@@ -128,7 +128,6 @@ class FrameReader:
 
 
 def frame(kind: int, *parts: bytes) -> bytes:
-    """One frame, as bytes."""
     return b"".join((HEADER.pack(sum(map(len, parts)), kind), *parts))
 
 

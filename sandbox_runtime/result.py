@@ -186,10 +186,6 @@ class Bounds:
         """At most this many values are allowed in the arguments of one call."""
         return self.limits.argument_bytes // ARGUMENT_VALUE_BYTES + 1
 
-    def too_many_values(self) -> RunError:
-        more = f" has too many values (each counts as {RESULT_VALUE_BYTES} bytes) for"
-        return self.exceeded("result_limit", more=more)
-
     def trap(self, cause: int, message: str) -> RunError:
         """The error of an instance that ended without an answer."""
         if cause == TrapCause.RESULT:
@@ -346,7 +342,8 @@ def read_ending(payload: bytes, bounds: Bounds, knows: Callable[[str], bool], mo
     if len(value) > bounds.limits.result_bytes:
         return Ending(None, bounds.result(len(value)), ended.notices)
     if values_in(value, most_values) > most_values:
-        return Ending(None, bounds.too_many_values(), ended.notices)
+        more = f" has too many values (each counts as {RESULT_VALUE_BYTES} bytes) for"
+        return Ending(None, bounds.exceeded("result_limit", more=more), ended.notices)
     try:
         return Ending(parse(value), None, ended.notices)
     except GuestJsonError as problem:

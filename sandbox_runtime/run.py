@@ -101,12 +101,10 @@ class Run:
 
     @property
     def waits_for_calls(self) -> bool:
-        """Whether a call of the script is in flight."""
         return self._calls is not None and self._calls.are_running
 
     @property
     def stdout(self) -> str:
-        """The script's output so far."""
         return self._captured.stdout
 
     async def prepare(self, script: str, namespaces: Collection[str]) -> Prepared:
@@ -221,7 +219,6 @@ class Run:
             self._calls.start_waiting()
 
     def on_worker_lost(self, reason: str) -> None:
-        """The worker is gone."""
         self._error = self._error or worker_lost(reason)
         if self._next is not None:
             self._error = self._record_stop(self._error)
@@ -356,7 +353,6 @@ class Run:
 
 
 def _guest_settings(limits: Limits, origin: Origin, table: LibraryTable, grants: RunGrants) -> bytes:
-    """The settings of an EXECUTE frame."""
     settings: dict[str, Json] = {
         "library": {namespace: _table_text(functions) for namespace, functions in table.items()},
         "argument_bytes": limits.argument_bytes,

@@ -31,7 +31,6 @@ async def open_sandbox(
     *,
     workers: int | None = None,
     component: Path | None = None,
-    cache: Path | None = None,
     progress: Callable[[str], None],
     launch: Callable[[Path], Launcher] = default_launcher,
     queue: QueueLimits | None = None,
@@ -48,7 +47,7 @@ async def open_sandbox(
     wasm = component or guest_component()
     least = workers or max(_LEAST_WORKERS, os.cpu_count() or 1)
     most = workers or max(least, _WORKERS_PER_CORE * (os.cpu_count() or 1))
-    with closing(AotCache(cache or default_cache(os.environ), progress)) as aot:
+    with closing(AotCache(default_cache(os.environ), progress)) as aot:
         sha256 = await asyncio.to_thread(component_sha256, wasm)
         compiled = await asyncio.to_thread(aot.compiled, wasm, sha256)
         pool = Workers(launch(compiled), least, most, progress, queue or QueueLimits())

@@ -165,7 +165,8 @@ class Listener(Protocol):
     """The run that a worker works for."""
 
     @property
-    def waits_for_calls(self) -> bool: ...
+    def waits_for_calls(self) -> bool:
+        """Whether a call of the script is in flight."""
 
     def receive(self, kind: int, payload: bytes) -> None: ...
 
@@ -221,7 +222,6 @@ class WorkerProcess(asyncio.Protocol):
 
     @property
     def waits_for_calls(self) -> bool:
-        """Whether a call of its script is in flight."""
         return self._listener is not None and self._listener.waits_for_calls
 
     def listen(self, listener: Listener | None, max_frame_bytes: int = _IDLE_FRAME_BYTES) -> None:
@@ -235,7 +235,6 @@ class WorkerProcess(asyncio.Protocol):
             self._transport.write(frame(kind, *parts))
 
     def kill(self, reason: str) -> None:
-        """Kill the process, if it is alive."""
         if not self.is_alive:
             return
         self.is_alive = False

@@ -75,7 +75,6 @@ class Timeline:
         self._reads = self._reads_left = 0
 
     def monotonic_ns(self) -> int:
-        """Read the monotonic clock."""
         later_ms = self._replayed_read() if self._replay_log is not None else None
         if later_ms is None:
             later_ms = (time.monotonic_ns() - self._zero_ns) // _NS_PER_MS - self._now_ms
@@ -88,7 +87,6 @@ class Timeline:
         return self._now_ms * _NS_PER_MS + self._moves
 
     def wall_ns(self) -> int:
-        """Read the wall clock."""
         return self.monotonic_ns() + self._wall_offset_ms * _NS_PER_MS
 
     def replayed_answers(self) -> bytes | None:
