@@ -8,7 +8,6 @@ from dataclasses import replace as changed
 
 import pytest
 
-from manifests.grants import Limits
 from manifests.json_value import Json
 from sandbox_runtime.call_port import Outcome, ToolCall
 from sandbox_runtime.errors import DivergenceError, RecordError
@@ -18,8 +17,8 @@ from sandbox_runtime.recording import Event, Record
 from sandbox_runtime.replay import Repetition, replay, resume
 from sandbox_runtime.result import RunResult
 from sandbox_runtime.sandbox import Sandbox
-from tests.sandbox_runtime.replay.recorder import RECORD, Ledger, Recorder, facts, index_of, kept
-from tests.sandbox_runtime.running import EchoPort, answering, where
+from tests.sandbox_runtime.replay.recorder import RECORD, Recorder, facts, index_of, kept
+from tests.sandbox_runtime.running import EchoPort, Heard, answering, where
 
 pytestmark = pytest.mark.anyio
 
@@ -90,22 +89,11 @@ async def test_calls_and_their_ledger_count_on(sandbox: Sandbox, recorded: Recor
     script = "[await git.git_log(i=i) for i in range(4)]\nlen([0])"
     _, record = await recorded(script)
     second = index_of(record, "answered", 1)
-    port, ledger = EchoPort(), Ledger()
+    heard = Heard()
     repetition = Repetition(record.until(second + 1), goes_on=True)
-    await resume(sandbox, repetition, where, port, ledger)
-    assert [call.seq for call in port.calls] == [3, 4]
-    assert ledger.rows == [("open", seq, "git.git_log") for seq in (1, 2, 3, 4)]
-
-
-async def test_limits_count_what_was_done_before(sandbox: Sandbox, recorded: Recorder) -> None:
-    script = "for i in range(5): await git.git_log(i=i)"
-    _, record = await recorded(script, limits=Limits(tool_calls=5))
-    beginning = changed(record.until(5), limits=Limits(tool_calls=3))
-    port = EchoPort()
-    result = await resume(sandbox, Repetition(beginning, goes_on=True), where, port)
-    assert result.error is not None
-    assert result.error.code == "tool_calls_limit"
-    assert [call.seq for call in port.calls] == [3]
+    await resume(sandbox, repetition, where, heard, heard)
+    assert [call.seq for call in heard.calls] == [3, 4]
+    assert heard.opened == [(seq, "git.git_log") for seq in (1, 2, 3, 4)]
 
 
 async def test_wall_clock_is_the_present_and_the_monotonic_clock_goes_on(
