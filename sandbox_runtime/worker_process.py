@@ -199,10 +199,9 @@ class WorkerProcess(asyncio.Protocol):
         """Start a worker and wait until it is ready, at most 10 s. Raises WorkerStartError."""
         try:
             ours, theirs = socket.socketpair()
+            worker = cls(on_death)
             with theirs:
-                _, worker = await asyncio.get_running_loop().create_connection(
-                    lambda: cls(on_death), sock=ours
-                )
+                await asyncio.get_running_loop().create_connection(lambda: worker, sock=ours)
                 try:
                     worker._kill = await launcher.launch(theirs)
                     theirs.close()
