@@ -1,4 +1,4 @@
-"""Calls: how scripts write them, what a port and its observer see of them, and the end of those that are never awaited."""
+"""Calls: how scripts write them, what a port and its observer see, and the end of those that are never awaited."""
 
 import pytest
 
