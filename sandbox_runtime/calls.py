@@ -40,7 +40,7 @@ class CallsInFlight:
     recording: Recording | None
     # Frames arrive in the context in which the worker was started, which may be another caller's.
     _context: contextvars.Context = field(default_factory=contextvars.copy_context)
-    _running: dict[int, asyncio.Task[None]] = field(default_factory=dict)
+    running: dict[int, asyncio.Task[None]] = field(default_factory=dict)
     _is_sending: bool = False
     _is_over: bool = False
 
@@ -52,10 +52,6 @@ class CallsInFlight:
         self._admission = Admission(bounds, {answer[0] for answer in recorded if isinstance(answer[0], int)})
 
     @property
-    def are_running(self) -> bool:
-        return bool(self._running)
-
-    @property
     def _is_live(self) -> bool:
         return self.recording is None or self.recording.is_live
 
@@ -63,7 +59,7 @@ class CallsInFlight:
         """Process a batch of lines from the guest. Raises FrameError: an honest guest or worker never sends it."""
         for call in self._admission.read(batch):
             if not call.arguments:
-                if (task := self._running.get(call.identity)) is not None:
+                if (task := self.running.get(call.identity)) is not None:
                     task.cancel()
             elif call.seq:
                 self._accept(call)
@@ -95,10 +91,10 @@ class CallsInFlight:
     async def stop(self) -> None:
         """Cancel the calls in flight, and wait until the port has finished with them."""
         self._is_over = True
-        for task in self._running.values():
+        for task in self.running.values():
             task.cancel()
-        if self._running:
-            await asyncio.wait([*self._running.values()])
+        if self.running:
+            await asyncio.wait([*self.running.values()])
 
     def _accept(self, call: GuestCall) -> None:
         if self.observer is not None:
@@ -122,14 +118,14 @@ class CallsInFlight:
             return
         running, context = self._run(call, arguments), self._context.copy()
         task = asyncio.get_running_loop().create_task(running, context=context)
-        self._running[call.identity] = task
+        self.running[call.identity] = task
         task.add_done_callback(partial(self._on_task_done, call))
 
     async def _run(self, call: GuestCall, arguments: dict[str, Json]) -> None:
         self._answer(call, await self.port(ToolCall(call.seq, call.function, arguments)))
 
     def _on_task_done(self, call: GuestCall, task: "asyncio.Task[None]") -> None:
-        del self._running[call.identity]
+        del self.running[call.identity]
         self._admission.end(call)
         if not task.cancelled() and (error := task.exception()) is not None:
             self.fail(error)
@@ -144,7 +140,7 @@ class CallsInFlight:
         self._send_soon()
 
     def _begin_file(self, operation: GuestCall) -> None:
-        self._running[_FILE] = asyncio.get_running_loop().create_task(self._operate(operation))
+        self.running[_FILE] = asyncio.get_running_loop().create_task(self._operate(operation))
 
     async def _operate(self, operation: GuestCall) -> None:
         answer = NOT_GRANTED
@@ -158,7 +154,7 @@ class CallsInFlight:
             self.fail(error)
             return
         finally:
-            del self._running[_FILE]
+            del self.running[_FILE]
         self._admission.end_file(is_refused=bool(answer.code))
         self.answers.add_file(operation.identity, answer)
         self._send_soon()
@@ -183,21 +179,17 @@ class Answers:
     """The answers of one run, in the guest's format. Those that were not taken yet go to the guest together. No I/O."""
 
     def __init__(self, bounds: Bounds, error_codes: Iterable[str] = ()) -> None:
-        """`error_codes` are those of calls in the run's record."""
+        self.error_codes = set(error_codes)
+        """The codes of failed calls, first those of the run's record. The guest may end with one of them."""
         self.value_bytes = 0
         """Bytes of the values that the calls returned, as JSON."""
         self._bounds = bounds
-        self._error_codes = set(error_codes)
         self._queue: list[bytes] = []
         self._queue_bytes = 0
 
     @property
     def fill_a_frame(self) -> bool:
         return self._queue_bytes > _FRAME_BYTES
-
-    def knows(self, code: str) -> bool:
-        """Whether a call of this run failed with this code. Only then may the guest end with it."""
-        return code in self._error_codes
 
     def add(self, identity: int, outcome: Outcome) -> CallError | None:
         """Add the answer to a call. Returns the error that replaces an outcome over the limit."""
@@ -224,7 +216,7 @@ class Answers:
 
     def add_file(self, identity: int, answer: FileAnswer) -> None:
         if answer.code:
-            self._error_codes.add(answer.code)
+            self.error_codes.add(answer.code)
         self._append(b"[%d,%b]" % (identity, answer.text))
 
     def take(self) -> bytes:
@@ -235,7 +227,7 @@ class Answers:
         return answers
 
     def _add_error(self, identity: int, error: CallError, details: list[Json]) -> None:
-        self._error_codes.add(error.code)
+        self.error_codes.add(error.code)
         if (size := len(encode(details))) > self._bounds.limits.outcome_bytes:
             left_out = f"Left out: its data and blocks of {size:,} bytes"
             hint = f"{error.hint} {left_out} are over {self._bounds.name('outcome_bytes')}."

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable
 
-from sandbox_runtime.call_port import CallError, CallObserver, CallPort, Outcome, ToolCall
+from sandbox_runtime.call_port import CallObserver, CallPort, Outcome, ToolCall
 from sandbox_runtime.errors import DivergenceError, RecordError, ReplayInterruptedError
 from sandbox_runtime.frames import REPLAY_LOG_HEADER, FrameError
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
@@ -31,18 +31,15 @@ async def replay(
         RecordError: The record is of another guest component, of a session, or of an unfinished run.
         ReplayInterruptedError: No worker was free, or the worker was lost or far slower than the recorded one.
     """
-    result = await _repeat(
-        sandbox, Repetition(record, mask=mask), where, outcome_unknown, None, caller, NO_GRANTS
-    )
+    repetition = Repetition(record, mask=mask)
+    result = await _repeat(sandbox, repetition, where, _make_none, None, caller, NO_GRANTS)
     if record.ending is None and record.settings is not None:
         raise RecordError(f"the record ends after event {len(record.events) - 1:,}, but the run continues")
     return result
 
 
-async def outcome_unknown(call: ToolCall) -> Outcome:
-    """The answer to a call that was in flight when its run was interrupted: it may have happened."""
-    message = f"{call.function} was called before this run was interrupted, and its outcome is unknown"
-    return Outcome(error=CallError("outcome_unknown", message, "Check its effect before calling again."))
+async def _make_none(call: ToolCall) -> Outcome:
+    raise AssertionError(f"a replay made call {call.seq}")
 
 
 async def resume(
@@ -52,7 +49,6 @@ async def resume(
     port: CallPort,
     observer: CallObserver | None = None,
     *,
-    unanswered: CallPort = outcome_unknown,
     caller: str = "",
     grants: RunGrants = NO_GRANTS,
 ) -> RunResult:
@@ -60,8 +56,8 @@ async def resume(
 
     `repetition` is created from that record with `goes_on`, and becomes the recording of the whole run.
 
-    - Recorded calls with an answer are not made again. `unanswered` answers recorded calls without one; by default it
-      reports an unknown outcome. Later calls go to `port`.
+    - Recorded calls with an answer are not made again. Those without one go to `port` like later ones; it has to know
+      that they may have happened.
     - If the run was interrupted during a change of a file, this and all later changes raise OSError.
     - `seq` continues, and `observer` observes all calls, recorded and new.
     - The wall clock jumps to the current time where the run becomes live; the monotonic clock continues.
@@ -74,12 +70,7 @@ async def resume(
     record = repetition.replayed
     if record.settings is None or record.ending is not None:
         raise RecordError("only a started and unfinished run can be resumed")
-    made = record.calls_made
-
-    async def answer(call: ToolCall) -> Outcome:
-        return await (unanswered if call.seq <= made else port)(call)
-
-    return await _repeat(sandbox, repetition, where, answer, observer, caller, grants)
+    return await _repeat(sandbox, repetition, where, port, observer, caller, grants)
 
 
 async def _repeat(

@@ -3,7 +3,7 @@
 The guest's answers are untrusted: types are checked, lengths are cut, and only known error codes pass.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -330,15 +330,15 @@ def read_prepared(payload: bytes, script: str, bounds: Bounds) -> Prepared:
     return Prepared(source, parsed.names, parsed.uses, parsed.notices, None, problems, lines)
 
 
-def read_ending(payload: bytes, bounds: Bounds, knows: Callable[[str], bool], most_values: int) -> Ending:
-    """Read the guest's header and value; `knows` says whether a call of the run failed with a code.
+def read_ending(payload: bytes, bounds: Bounds, error_codes: Container[str], most_values: int) -> Ending:
+    """Read the guest's header and value; `error_codes` are those of the run's failed calls.
 
     The value may have `most_values`; a forged one causes no more work than an honest one.
     """
     header, _, value = payload.partition(b"\n")
     ended = _read(_Ended, header)
     if ended.error is not None:
-        return Ending(None, _run_error(ended.error, bounds, knows), ended.notices)
+        return Ending(None, _run_error(ended.error, bounds, error_codes), ended.notices)
     if len(value) > bounds.limits.result_bytes:
         return Ending(None, bounds.result(len(value)), ended.notices)
     if values_in(value, most_values) > most_values:
@@ -351,14 +351,14 @@ def read_ending(payload: bytes, bounds: Bounds, knows: Callable[[str], bool], mo
         return Ending(None, error, ended.notices)
 
 
-def _run_error(error: _Error, bounds: Bounds, knows: Callable[[str], bool]) -> RunError:
+def _run_error(error: _Error, bounds: Bounds, error_codes: Container[str]) -> RunError:
     code, size = error.code, error.bytes
     if code == "memory_limit":
         return replace(bounds.exceeded("memory_limit"), line=error.as_run_error("").line)
     if code == "result_limit":
         is_over = type(size) is int and bounds.limits.result_bytes < size <= _MAX_REPORTED_BYTES
         return bounds.result(size if is_over else None)
-    is_known = isinstance(code, str) and (code in _GUEST_CODES or knows(code))
+    is_known = isinstance(code, str) and (code in _GUEST_CODES or code in error_codes)
     return error.as_run_error(code if is_known else "script_error")
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Container, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias, TypeVar
@@ -101,7 +101,7 @@ class Run:
 
     @property
     def waits_for_calls(self) -> bool:
-        return self._calls is not None and self._calls.are_running
+        return self._calls is not None and bool(self._calls.running)
 
     @property
     def stdout(self) -> str:
@@ -166,7 +166,9 @@ class Run:
         wall_ms = (asyncio.get_running_loop().time() - started) * 1000
         read_blocks = partial(self._captured.read_blocks, bounds.result_values)
         blocks, values = await _in_thread_if_long(self._captured.blocks_bytes, read_blocks)
-        cpu_ms, ending = await self._ending(kind, payload, calls.answers.knows, bounds.result_values - values)
+        cpu_ms, ending = await self._ending(
+            kind, payload, calls.answers.error_codes, bounds.result_values - values
+        )
         return self._result(ending, wall_ms, cpu_ms, blocks)
 
     def close(self) -> None:
@@ -305,14 +307,14 @@ class Run:
         self.worker.kill(error.message)
 
     async def _ending(
-        self, kind: int, payload: bytes, knows: Callable[[str], bool], most_values: int
+        self, kind: int, payload: bytes, error_codes: Container[str], most_values: int
     ) -> tuple[float, Ending]:
         if kind == _LOST or len(payload) < frames.END_HEADER.size:
             return 0.0, Ending(None, self._failure(kind, payload), ())
         cpu_ms, self._captured.dropped_bytes = frames.END_HEADER.unpack_from(payload)
         if kind == frames.ToPortal.FINISHED:
             body = payload[frames.END_HEADER.size :]
-            read = partial(read_ending, body, self.bounds, knows, most_values)
+            read = partial(read_ending, body, self.bounds, error_codes, most_values)
             return cpu_ms, await _in_thread_if_long(len(body), read)
         error = self._failure(kind, payload)
         is_clean = (

@@ -344,7 +344,7 @@ class Execution:
                 sandbox = await self.runs.components.sandbox(component)
             name, where = f"{context.own.caller.queue_key} resumed", segment.limits.where
             result = await resume(
-                sandbox, repetition, where, calls, calls, unanswered=calls, caller=name, grants=segment.grants
+                sandbox, repetition, where, calls, calls, caller=name, grants=segment.grants
             )
         except ReplayInterruptedError as error:
             message, hint = f"the run could not be resumed: {error}", "`calls` says what it did before."
