@@ -126,9 +126,9 @@ class Sandbox:
             refusal = RunError("sandbox_busy", str(error), hint="Try again in a moment.")
         run = make(worker, origin=Origin.now(self.component), refusal=refusal, replace=replace)
         try:
-            with closing(run):
-                yield run
+            yield run
         finally:
+            run.close()
             if run.worker is not None:
                 self._workers.give_back(run.worker)
 
