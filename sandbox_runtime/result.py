@@ -163,7 +163,6 @@ class Bounds:
     where: Callable[[str], str]
 
     def name(self, key: str) -> str:
-        """A limit in words: "the limit tool_calls of 200 (portal.yaml:14:5)"."""
         return limit_text(self.limits, key, self.where)
 
     def exceeded(self, code: str, *, more: str = "") -> RunError:
@@ -316,7 +315,6 @@ class Ending:
 
 
 def read_prepared(payload: bytes, script: str, bounds: Bounds) -> Prepared:
-    """Read the guest's facts about a parsed script."""
     parsed = _read(_Prepared, payload)
     if parsed.error is not None:
         is_too_much = parsed.error.code == "memory_limit"

@@ -59,7 +59,6 @@ _Read = TypeVar("_Read")
 
 
 def too_long(script_bytes: int) -> RunError:
-    """The error of a script over MAX_SCRIPT_BYTES."""
     message = f"the script has {script_bytes:,} bytes; the limit is {MAX_SCRIPT_BYTES:,}"
     return RunError("syntax_error", message, hint="Split it into several scripts.")
 
@@ -166,9 +165,8 @@ class Run:
         wall_ms = (asyncio.get_running_loop().time() - started) * 1000
         read_blocks = partial(self._captured.read_blocks, bounds.result_values)
         blocks, values = await _in_thread_if_long(self._captured.blocks_bytes, read_blocks)
-        cpu_ms, ending = await self._ending(
-            kind, payload, calls.answers.error_codes, bounds.result_values - values
-        )
+        error_codes, most_values = calls.answers.error_codes, bounds.result_values - values
+        cpu_ms, ending = await self._ending(kind, payload, error_codes, most_values)
         return self._result(ending, wall_ms, cpu_ms, blocks)
 
     def close(self) -> None:
@@ -216,7 +214,6 @@ class Run:
                 raise frames.FrameError(f"frame {kind} while a script runs")
 
     def resume(self) -> None:
-        """The worker reads its answers again."""
         if self._calls is not None:
             self._calls.start_waiting()
 
@@ -323,7 +320,6 @@ class Run:
         return cpu_ms, Ending(None, None if is_clean else error, ())
 
     def _failure(self, kind: int, payload: bytes) -> RunError:
-        """The error of an instance that ended without an answer."""
         if kind == _LOST:
             return self._error or worker_lost("it ended")
         worker = self.worker

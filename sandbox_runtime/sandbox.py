@@ -226,7 +226,7 @@ class Workers:
         if self.waiting.has_room(caller) and (worker := next(turns, None)) is not None:
             self.free.pop(worker).cancel()
             self.waiting.held[caller] += 1
-            self._hold(worker, caller)
+            self._held[worker] = caller, asyncio.get_running_loop().time()
             return worker
         waiter = self.waiting.join(caller, script_bytes)
         if self._growth is None:
@@ -251,7 +251,7 @@ class Workers:
         if (waiter := self.waiting.next()) is None:
             self._add_free(worker)
         else:
-            self._hold(worker, waiter.caller)
+            self._held[worker] = waiter.caller, asyncio.get_running_loop().time()
             waiter.set_result(worker)
 
     async def close(self) -> None:
@@ -267,9 +267,6 @@ class Workers:
     def _add_free(self, worker: WorkerProcess) -> None:
         end = partial(worker.kill, "it was no longer needed")
         self.free[worker] = asyncio.get_running_loop().call_later(_LINGER_SECONDS, end)
-
-    def _hold(self, worker: WorkerProcess, caller: str) -> None:
-        self._held[worker] = caller, asyncio.get_running_loop().time()
 
     def _let_go(self, worker: WorkerProcess) -> None:
         if (held := self._held.pop(worker, None)) is not None:

@@ -229,7 +229,6 @@ class WorkerProcess(asyncio.Protocol):
         self._reader.max_bytes = max_frame_bytes
 
     def send(self, kind: ToWorker, *parts: bytes) -> None:
-        """Send a frame with the concatenated parts as payload."""
         if self.is_alive:
             self._transport.write(frame(kind, *parts))
 
