@@ -78,9 +78,8 @@ def test_calls_start_in_order_as_others_end_and_not_if_they_are_cancelled() -> N
 
 def test_calls_with_recorded_answers_count_and_do_not_start() -> None:
     rules = admitting(answered={1, 2})
-    assert codes(rules, b"1 a.b {}\n2 a.b {}\n3 a.b {}\n4 a.b {}\n5 a.b {}") == [""] * 4 + [
-        "tool_calls_limit"
-    ]
+    refusals = codes(rules, b"1 a.b {}\n2 a.b {}\n3 a.b {}\n4 a.b {}\n5 a.b {}")
+    assert refusals == ["", "", "", "", "tool_calls_limit"]
     assert started(rules) == [3, 4]
     list(rules.read(b"6 portal.files.stat {}"))
     assert rules.file == GuestCall(6, "stat", b"{}")
@@ -94,11 +93,8 @@ def test_arguments_of_calls_in_flight_have_a_limit_together_that_ends_and_cancel
     list(rules.read(b"2"))
     assert first is not None
     rules.end(first)
-    assert codes(rules, b"40 a.b " + b"x" * 10 + b"\n41 a.b " + b"x" * 10 + b"\n42 a.b x") == [
-        "",
-        "",
-        "argument_limit",
-    ]
+    more = b"\n".join(b"%d a.b " % number + b"x" * 10 for number in (40, 41, 42))
+    assert codes(rules, more) == ["", "", "argument_limit"]
 
 
 @pytest.mark.parametrize("line", ["a.b {}", "portal.files.stat {}"])
@@ -150,11 +146,7 @@ def test_answer_has_the_outcome_or_says_that_it_is_over_the_limit(
     assert (sent[: len(answer)], error.code if error else "") == (answer, withheld)
     is_over = bool(withheld) or outcome.data == "x" * 30
     assert ((where("outcome_bytes") in str(sent)), answers.take()) == (is_over, b"")
-    assert [code in answers.error_codes for code in ("earlier", "c", "outcome_limit")] == [
-        True,
-        "c" in answer,
-        bool(withheld),
-    ]
+    assert answers.error_codes == {"earlier", answer[2] if answer[1] == 0 else "earlier"}
 
 
 def test_refused_file_operation_is_an_answer_with_a_code_that_the_run_may_end_with() -> None:
