@@ -11,6 +11,11 @@ pytestmark = pytest.mark.anyio
 SIGNATURE = "(*, count: int = 10) -> list[dict]"
 
 
+async def test_calls_beyond_parallel_calls_start_as_others_end(run: Runner) -> None:
+    script = "len(await asyncio.gather(*[git.git_log(count=i) for i in range(30)]))"
+    assert (await run(script, limits=Limits(parallel_calls=4, wall_seconds=5))).value == 30
+
+
 async def test_timeout_in_the_script_cancels_its_call(run: Runner) -> None:
     port = EchoPort()
     script = """
