@@ -82,7 +82,8 @@ class Worker:
 
     def _prepare(self, payload: bytes) -> None:
         self._renew()
-        self._start, self._is_used = frames.RunStart(*frames.RUN_START.unpack_from(payload)), True
+        self._start = frames.RunStart(*frames.RUN_START.unpack_from(payload))
+        self._is_used = not self._start.is_session  # a session keeps its instance
         replay_log, self._replay_log = self._replay_log, None
         self._host.begin(self._start, replay_log)
         namespaces, _, script = payload[frames.RUN_START.size :].partition(b"\n")
@@ -135,12 +136,12 @@ class Worker:
         return frames.TrapCause.MEMORY if is_used_up else frames.TrapCause.GUEST
 
     def _end(self) -> bytes:
-        self._is_over = not self._start.is_session
+        self._is_over = self._is_used
         return frames.END_HEADER.pack(self._clock.used_seconds * 1000, self._host.dropped_bytes)
 
     def _renew(self) -> None:
-        """Make the instance ready for the next script, if one ran in it. A session keeps its instance."""
-        if self._is_used and not self._start.is_session:
+        """Make the instance ready for the next script, if one ran in it."""
+        if self._is_used:
             self._instance = self._engine.renewed(self._instance)
             self._is_used = self._is_over = False
 
