@@ -60,11 +60,6 @@ class Admission:
         self._running = 0
         self._held_bytes = 0
 
-    @property
-    def has_one(self) -> bool:
-        """Whether a single call is in flight: the script waits for its answer."""
-        return self._running == 1 and not self._waiting
-
     def read(self, batch: bytes) -> Iterator[GuestCall]:
         """The calls and cancellations of a batch of lines. A cancelled call does not wait any more.
 
@@ -96,17 +91,15 @@ class Admission:
         return self._waiting.popitem(last=False)[1]
 
     def end(self, call: GuestCall) -> None:
-        """A started call has ended."""
         self._running -= 1
         self._held_bytes -= len(call.arguments)
 
     def end_file(self, *, is_refused: bool) -> None:
-        """The file operation was answered."""
         self.file = None
         self._refused_files += is_refused
 
-    def arguments(self, call: GuestCall) -> dict[str, Json] | CallError:
-        """Parse the arguments of a call. Raises FrameError: they are not an object."""
+    def arguments(self, call: GuestCall) -> Json | CallError:
+        """Parse the arguments of a call. An honest guest's are an object."""
         most = self._bounds.argument_values
         if values_in(call.arguments, most) > most:
             limit = self._bounds.name("argument_bytes")
@@ -115,14 +108,10 @@ class Admission:
             )
             return _refused("argument_limit", why, "Send less in one call.")
         try:
-            values = parse(call.arguments)
+            return parse(call.arguments)
         except GuestJsonError as error:
-            return CallError(
-                "argument_error", f"the arguments cannot be sent: {error}", "Call it as its stub says."
-            )
-        if not isinstance(values, dict):
-            raise FrameError("arguments that are not an object")
-        return values
+            why = f"the arguments cannot be sent: {error}"
+            return CallError("argument_error", why, "Call it as its stub says.")
 
     def _numbered(self, identity: int, function: bytes, arguments: bytes = b"") -> GuestCall:
         if identity <= self._latest or len(function) > _MAX_FUNCTION_BYTES or not arguments:

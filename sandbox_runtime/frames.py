@@ -12,8 +12,6 @@ SEED_BYTES = 32
 HEADER = Struct("<IB")
 RUN_START = Struct("<dQQQQ?32sQQq?")
 """Starts a PREPARE frame: a `RunStart`."""
-PREPARE_LENGTHS = Struct("<QQ")
-"""Follows RUN_START: the lengths of the settings and of the namespaces."""
 REPLAY_LOG_HEADER = Struct("<?I")
 """Starts a REPLAY_LOG frame: whether the run continues live after the log, and the length of the trace that follows."""
 END_HEADER = Struct("<dQ")
@@ -28,9 +26,6 @@ MAX_LINES_BYTES = 1 << 14
 MAX_PREPARED_BYTES = 8 << 20
 """Limit of a PREPARED frame: as JSON the longest script may be six times as long."""
 
-NOTHING_TO_CHECK = b'{"source": null, "names": [], "notices": [], "uses": [], "problems": [], '
-"""The beginning of a PREPARED frame about a script that uses nothing of the library."""
-
 MAX_BLOCKS = 1000
 """BLOCK frames of one run that are read. One more shows that there were more; a further one is a violation."""
 
@@ -41,10 +36,9 @@ MAX_TO_WORKER_BYTES = 1 << 30
 class ToWorker(enum.IntEnum):
     """Frames from the portal."""
 
-    PREPARE = 1  # RUN_START, PREPARE_LENGTHS, settings or b"", the namespaces separated by spaces, the script
-    EXECUTE = 2  # settings, JSON for the guest; not sent if PREPARE had them and there is NOTHING_TO_CHECK
+    PREPARE = 1  # RUN_START, a line of the namespaces separated by spaces, the script
+    EXECUTE = 2  # settings, JSON for the guest
     ANSWERS = 3  # the elements of a JSON array for the guest
-    RENEW = 4  # make the instance as new now; otherwise the next PREPARE does
     REPLAY_LOG = 5  # for the next run: REPLAY_LOG_HEADER, a trace, the answers in it
 
 
@@ -134,7 +128,6 @@ class FrameReader:
 
 
 def frame(kind: int, *parts: bytes) -> bytes:
-    """One frame, as bytes."""
     return b"".join((HEADER.pack(sum(map(len, parts)), kind), *parts))
 
 

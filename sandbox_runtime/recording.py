@@ -268,7 +268,6 @@ class Recording:
         return b""
 
     def execute(self, settings: bytes) -> None:
-        """Record the settings of the script before it runs."""
         if self.head is not None:
             self.head = replace(self.head, settings=settings.decode())
         self._charge(len(settings))
@@ -342,7 +341,6 @@ class Recording:
 
 
 def _event(kind: int, payload: bytes) -> Event | None:
-    """The event of a frame from the worker, or None."""
     try:
         match kind:
             case ToPortal.PREPARED:

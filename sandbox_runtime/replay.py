@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable
 
-from sandbox_runtime.call_port import CallError, CallObserver, CallPort, Outcome, ToolCall
+from sandbox_runtime.call_port import CallObserver, CallPort, Outcome, ToolCall
 from sandbox_runtime.errors import DivergenceError, RecordError, ReplayInterruptedError
 from sandbox_runtime.frames import REPLAY_LOG_HEADER, FrameError
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
@@ -14,11 +14,7 @@ from sandbox_runtime.trace import REPLAYED, RESUMED
 
 
 async def replay(
-    sandbox: Sandbox,
-    record: Record,
-    where: Callable[[str], str],
-    caller: str = "",
-    mask: Callable[[str], str] = str,
+    sandbox: Sandbox, record: Record, where: Callable[[str], str], mask: Callable[[str], str] = str
 ) -> RunResult:
     """Run a recorded script again. Returns the same result, bit for bit, except for the durations.
 
@@ -31,18 +27,14 @@ async def replay(
         RecordError: The record is of another guest component, of a session, or of an unfinished run.
         ReplayInterruptedError: No worker was free, or the worker was lost or far slower than the recorded one.
     """
-    result = await _repeat(
-        sandbox, Repetition(record, mask=mask), where, outcome_unknown, None, caller, NO_GRANTS
-    )
+    result = await resume(sandbox, Repetition(record, mask=mask), where, _make_none)
     if record.ending is None and record.settings is not None:
         raise RecordError(f"the record ends after event {len(record.events) - 1:,}, but the run continues")
     return result
 
 
-async def outcome_unknown(call: ToolCall) -> Outcome:
-    """The answer to a call that was in flight when its run was interrupted: it may have happened."""
-    message = f"{call.function} was called before this run was interrupted, and its outcome is unknown"
-    return Outcome(error=CallError("outcome_unknown", message, "Check its effect before calling again."))
+async def _make_none(call: ToolCall) -> Outcome:
+    raise AssertionError(f"a replay made call {call.seq}")
 
 
 async def resume(
@@ -52,16 +44,16 @@ async def resume(
     port: CallPort,
     observer: CallObserver | None = None,
     *,
-    unanswered: CallPort = outcome_unknown,
     caller: str = "",
     grants: RunGrants = NO_GRANTS,
 ) -> RunResult:
-    """Continue an unfinished run from its record. Returns the result of the whole run.
+    """Repeat a run, and continue it where its record ends. Returns the result of the whole run.
 
-    `repetition` is created from that record with `goes_on`, and becomes the recording of the whole run.
+    `repetition` is created from that record with `goes_on`, and becomes the recording of the whole run. Without
+    `goes_on` the run is only repeated (`replay`).
 
-    - Recorded calls with an answer are not made again. `unanswered` answers recorded calls without one; by default it
-      reports an unknown outcome. Later calls go to `port`.
+    - Recorded calls with an answer are not made again. Those without one go to `port` like later ones; it has to know
+      that they may have happened.
     - If the run was interrupted during a change of a file, this and all later changes raise OSError.
     - `seq` continues, and `observer` observes all calls, recorded and new.
     - The wall clock jumps to the current time where the run becomes live; the monotonic clock continues.
@@ -72,26 +64,8 @@ async def resume(
         ReplayInterruptedError: It did not reach the record's end. Nothing was changed; it can be tried again.
     """
     record = repetition.replayed
-    if record.settings is None or record.ending is not None:
+    if repetition.goes_on and (record.settings is None or record.ending is not None):
         raise RecordError("only a started and unfinished run can be resumed")
-    made = record.calls_made
-
-    async def answer(call: ToolCall) -> Outcome:
-        return await (unanswered if call.seq <= made else port)(call)
-
-    return await _repeat(sandbox, repetition, where, answer, observer, caller, grants)
-
-
-async def _repeat(
-    sandbox: Sandbox,
-    repetition: "Repetition",
-    where: Callable[[str], str],
-    port: CallPort,
-    observer: CallObserver | None,
-    caller: str,
-    grants: RunGrants,
-) -> RunResult:
-    record = repetition.replayed
     if record.origin.component != sandbox.component:
         there, here = record.origin.component[:12], sandbox.component[:12]
         raise RecordError(f"the record is of guest component {there}..., but this one is {here}...")
@@ -122,7 +96,7 @@ class Repetition(Recording):
         super().__init__()
         self.replayed = record
         self.is_live = False
-        self._goes_on = goes_on
+        self.goes_on = goes_on
         self._mask = mask
         self._divergence: DivergenceError | None = None
         self._interruption: RunError | None = None
@@ -143,7 +117,7 @@ class Repetition(Recording):
                 self._recorded_answers += [event.text] if event.text else []
         line = " ".join(trace).encode()
         answers = "".join(self._recorded_answers).encode()
-        return REPLAY_LOG_HEADER.pack(self._goes_on, len(line)) + line + answers
+        return REPLAY_LOG_HEADER.pack(self.goes_on, len(line)) + line + answers
 
     def stop(self, error: RunError, dropped_bytes: int) -> tuple[RunError, int]:
         if self.is_live or self.has_ended:
@@ -153,7 +127,7 @@ class Repetition(Recording):
         ending = self.replayed.ending
         if self._is_at_end and ending is not None and ending.error is not None:
             return ending.error, ending.number
-        if self._goes_on or ending is not None or not self._is_at_end:
+        if self.goes_on or ending is not None or not self._is_at_end:
             self._interruption = error
         return error, dropped_bytes
 
@@ -180,7 +154,7 @@ class Repetition(Recording):
         if not self.is_live:
             index = len(self.events)
             expected = self.replayed.events[index] if index < len(self.replayed.events) else None
-            if expected is None and self._goes_on:
+            if expected is None and self.goes_on:
                 self.is_live = True
             elif expected is None or expected.kind == "stopped":
                 raise FrameError("the record ends here")

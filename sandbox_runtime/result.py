@@ -3,7 +3,7 @@
 The guest's answers are untrusted: types are checked, lengths are cut, and only known error codes pass.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -163,7 +163,6 @@ class Bounds:
     where: Callable[[str], str]
 
     def name(self, key: str) -> str:
-        """A limit in words: "the limit tool_calls of 200 (portal.yaml:14:5)"."""
         return limit_text(self.limits, key, self.where)
 
     def exceeded(self, code: str, *, more: str = "") -> RunError:
@@ -185,10 +184,6 @@ class Bounds:
     def argument_values(self) -> int:
         """At most this many values are allowed in the arguments of one call."""
         return self.limits.argument_bytes // ARGUMENT_VALUE_BYTES + 1
-
-    def too_many_values(self) -> RunError:
-        more = f" has too many values (each counts as {RESULT_VALUE_BYTES} bytes) for"
-        return self.exceeded("result_limit", more=more)
 
     def trap(self, cause: int, message: str) -> RunError:
         """The error of an instance that ended without an answer."""
@@ -320,7 +315,6 @@ class Ending:
 
 
 def read_prepared(payload: bytes, script: str, bounds: Bounds) -> Prepared:
-    """Read the guest's facts about a parsed script."""
     parsed = _read(_Prepared, payload)
     if parsed.error is not None:
         is_too_much = parsed.error.code == "memory_limit"
@@ -334,19 +328,20 @@ def read_prepared(payload: bytes, script: str, bounds: Bounds) -> Prepared:
     return Prepared(source, parsed.names, parsed.uses, parsed.notices, None, problems, lines)
 
 
-def read_ending(payload: bytes, bounds: Bounds, knows: Callable[[str], bool], most_values: int) -> Ending:
-    """Read the guest's header and value; `knows` says whether a call of the run failed with a code.
+def read_ending(payload: bytes, bounds: Bounds, error_codes: Container[str], most_values: int) -> Ending:
+    """Read the guest's header and value; `error_codes` are those of the run's failed calls.
 
     The value may have `most_values`; a forged one causes no more work than an honest one.
     """
     header, _, value = payload.partition(b"\n")
     ended = _read(_Ended, header)
     if ended.error is not None:
-        return Ending(None, _run_error(ended.error, bounds, knows), ended.notices)
+        return Ending(None, _run_error(ended.error, bounds, error_codes), ended.notices)
     if len(value) > bounds.limits.result_bytes:
         return Ending(None, bounds.result(len(value)), ended.notices)
     if values_in(value, most_values) > most_values:
-        return Ending(None, bounds.too_many_values(), ended.notices)
+        more = f" has too many values (each counts as {RESULT_VALUE_BYTES} bytes) for"
+        return Ending(None, bounds.exceeded("result_limit", more=more), ended.notices)
     try:
         return Ending(parse(value), None, ended.notices)
     except GuestJsonError as problem:
@@ -354,14 +349,14 @@ def read_ending(payload: bytes, bounds: Bounds, knows: Callable[[str], bool], mo
         return Ending(None, error, ended.notices)
 
 
-def _run_error(error: _Error, bounds: Bounds, knows: Callable[[str], bool]) -> RunError:
+def _run_error(error: _Error, bounds: Bounds, error_codes: Container[str]) -> RunError:
     code, size = error.code, error.bytes
     if code == "memory_limit":
         return replace(bounds.exceeded("memory_limit"), line=error.as_run_error("").line)
     if code == "result_limit":
         is_over = type(size) is int and bounds.limits.result_bytes < size <= _MAX_REPORTED_BYTES
         return bounds.result(size if is_over else None)
-    is_known = isinstance(code, str) and (code in _GUEST_CODES or knows(code))
+    is_known = isinstance(code, str) and (code in _GUEST_CODES or code in error_codes)
     return error.as_run_error(code if is_known else "script_error")
 
 

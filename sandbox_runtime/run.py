@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Container, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias, TypeVar
@@ -59,7 +59,6 @@ _Read = TypeVar("_Read")
 
 
 def too_long(script_bytes: int) -> RunError:
-    """The error of a script over MAX_SCRIPT_BYTES."""
     message = f"the script has {script_bytes:,} bytes; the limit is {MAX_SCRIPT_BYTES:,}"
     return RunError("syntax_error", message, hint="Split it into several scripts.")
 
@@ -84,8 +83,6 @@ class Run:
     _next: asyncio.Future[_Message] | None = None
     _calls: CallsInFlight | None = None
     _port_error: BaseException | None = None
-    _begun: bytes = b""
-    """The settings with which the script may begin, or has begun, before `execute`."""
 
     def __post_init__(self) -> None:
         self._error = self.refusal
@@ -103,20 +100,16 @@ class Run:
 
     @property
     def waits_for_calls(self) -> bool:
-        """Whether a call of the script is in flight."""
-        return self._calls is not None and self._calls.are_running
+        return self._calls is not None and bool(self._calls.running)
 
     @property
     def stdout(self) -> str:
-        """The script's output so far."""
         return self._captured.stdout
 
-    async def prepare(self, script: str, namespaces: Collection[str], *, may_begin: bool = False) -> Prepared:
-        """Parse a script inside the sandbox.
+    async def prepare(self, script: str, namespaces: Collection[str]) -> Prepared:
+        """Parse a script inside the sandbox without running it.
 
-        `namespaces` are all existing ones. Limits: 5 s, and 1 MiB of script. With `may_begin` a script that uses
-        nothing of the library begins at once, which saves a round trip. It has no effect before `execute`, since none
-        of its frames is read.
+        `namespaces` are all existing ones. Limits: 5 s, and 1 MiB of script.
         """
         script = script if script.isascii() else clean(script)
         if (size := len(script.encode())) > MAX_SCRIPT_BYTES:
@@ -125,8 +118,6 @@ class Run:
             return Prepared(script, error=self._error)
         limits, origin, names = self.bounds.limits, self.origin, tuple(namespaces)
         head = Record(origin, script, names, limits, self._longest_call, None, ())
-        if may_begin and self.replace is not None:  # a session outlives a script that does not run
-            self._begun = _guest_settings(limits, origin, {}, self.grants)
         kind, payload = await self._send_prepare(head)
         for _ in range(_REPLACEMENTS):
             if kind != _LOST or not await self._replace_worker():
@@ -158,14 +149,13 @@ class Run:
         if self._replayed is not None and self._replayed.settings is not None:
             settings = self._replayed.settings.encode()
         else:
-            settings = self._begun or _guest_settings(bounds.limits, self.origin, table, self.grants)
+            settings = _guest_settings(bounds.limits, self.origin, table, self.grants)
         if self.recording is not None:
             self.recording.execute(settings)
         try:
             too_slow = bounds.exceeded("wall_limit")
-            parts = () if self._begun else (settings,)
             kind, payload = await self._ask(
-                frames.ToWorker.EXECUTE, parts, bounds.limits.wall_seconds, too_slow
+                frames.ToWorker.EXECUTE, (settings,), bounds.limits.wall_seconds, too_slow
             )
         finally:
             with anyio.CancelScope(shield=True):
@@ -175,16 +165,14 @@ class Run:
         wall_ms = (asyncio.get_running_loop().time() - started) * 1000
         read_blocks = partial(self._captured.read_blocks, bounds.result_values)
         blocks, values = await _in_thread_if_long(self._captured.blocks_bytes, read_blocks)
-        cpu_ms, ending = await self._ending(kind, payload, calls.answers.knows, bounds.result_values - values)
+        error_codes, most_values = calls.answers.error_codes, bounds.result_values - values
+        cpu_ms, ending = await self._ending(kind, payload, error_codes, most_values)
         return self._result(ending, wall_ms, cpu_ms, blocks)
 
     def close(self) -> None:
         """Release the worker. A prepared script that did not run is dropped."""
-        worker = self.worker
-        if worker is not None and worker.is_alive:
-            worker.listen(None)
-            if self._begun and self._calls is None:
-                worker.kill("its script began and was not executed")
+        if self.worker is not None:
+            self.worker.listen(None)
         # These objects refer to each other. Breaking the cycle frees the run's memory now, not at a garbage collection.
         self._calls = None
 
@@ -202,10 +190,6 @@ class Run:
         if self._calls is not None:
             self._receive_from_script(self._calls, kind, payload)
         elif kind in (frames.ToPortal.PREPARED, frames.ToPortal.TRAPPED):
-            if not payload.startswith(frames.NOTHING_TO_CHECK):
-                self._begun = b""
-            elif self._begun and self.worker is not None:
-                self.worker.hold()
             self._resolve(kind, payload)
         else:
             raise frames.FrameError(f"frame {kind} while a script is parsed")
@@ -230,12 +214,10 @@ class Run:
                 raise frames.FrameError(f"frame {kind} while a script runs")
 
     def resume(self) -> None:
-        """The worker reads its answers again."""
         if self._calls is not None:
             self._calls.start_waiting()
 
     def on_worker_lost(self, reason: str) -> None:
-        """The worker is gone."""
         self._error = self._error or worker_lost(reason)
         if self._next is not None:
             self._error = self._record_stop(self._error)
@@ -292,25 +274,20 @@ class Run:
             origin.at_ns(),
             self.recording is not None,
         )
-        names = " ".join(head.namespaces).encode()
-        lengths = frames.PREPARE_LENGTHS.pack(len(self._begun), len(names))
-        parts = (start, lengths, self._begun, names, head.script.encode())
+        parts = (start, " ".join(head.namespaces).encode(), b"\n", head.script.encode())
         return await self._ask(frames.ToWorker.PREPARE, parts, _PREPARE_SECONDS, _TOO_SLOW)
 
     async def _ask(
         self, kind: frames.ToWorker, parts: tuple[bytes, ...], seconds: float, too_slow: RunError
     ) -> _Message:
-        """Send a frame, unless it has no parts, and wait for its answer. A worker that is too slow is killed."""
+        """Send a frame and wait for its answer. A worker that is too slow is killed."""
         assert self.worker is not None
         loop = asyncio.get_running_loop()
         self._next = loop.create_future()
         if not self.worker.is_alive:
             self.on_worker_lost("it ended while it was idle")
         timer = loop.call_later(seconds, self._kill, too_slow)
-        if parts:
-            self.worker.send(kind, *parts)
-        else:
-            self.worker.go_on()
+        self.worker.send(kind, *parts)
         try:
             return await self._next
         except asyncio.CancelledError:
@@ -327,14 +304,14 @@ class Run:
         self.worker.kill(error.message)
 
     async def _ending(
-        self, kind: int, payload: bytes, knows: Callable[[str], bool], most_values: int
+        self, kind: int, payload: bytes, error_codes: Container[str], most_values: int
     ) -> tuple[float, Ending]:
         if kind == _LOST or len(payload) < frames.END_HEADER.size:
             return 0.0, Ending(None, self._failure(kind, payload), ())
         cpu_ms, self._captured.dropped_bytes = frames.END_HEADER.unpack_from(payload)
         if kind == frames.ToPortal.FINISHED:
             body = payload[frames.END_HEADER.size :]
-            read = partial(read_ending, body, self.bounds, knows, most_values)
+            read = partial(read_ending, body, self.bounds, error_codes, most_values)
             return cpu_ms, await _in_thread_if_long(len(body), read)
         error = self._failure(kind, payload)
         is_clean = (
@@ -343,7 +320,6 @@ class Run:
         return cpu_ms, Ending(None, None if is_clean else error, ())
 
     def _failure(self, kind: int, payload: bytes) -> RunError:
-        """The error of an instance that ended without an answer."""
         if kind == _LOST:
             return self._error or worker_lost("it ended")
         worker = self.worker
@@ -375,7 +351,6 @@ class Run:
 
 
 def _guest_settings(limits: Limits, origin: Origin, table: LibraryTable, grants: RunGrants) -> bytes:
-    """The settings of an EXECUTE frame."""
     settings: dict[str, Json] = {
         "library": {namespace: _table_text(functions) for namespace, functions in table.items()},
         "argument_bytes": limits.argument_bytes,

@@ -15,7 +15,6 @@ from manifests.grants import Limits
 from sandbox_runtime.aot import AotCache, component_sha256, default_cache, guest_component
 from sandbox_runtime.errors import WorkerStartError
 from sandbox_runtime.fair_queue import BusyError, FairQueue, QueueLimits
-from sandbox_runtime.frames import ToWorker
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
 from sandbox_runtime.recording import Origin, Recording
 from sandbox_runtime.result import Bounds, RunError, worker_lost
@@ -32,16 +31,14 @@ async def open_sandbox(
     *,
     workers: int | None = None,
     component: Path | None = None,
-    cache: Path | None = None,
     progress: Callable[[str], None],
     launch: Callable[[Path], Launcher] = default_launcher,
     queue: QueueLimits | None = None,
 ) -> AsyncIterator["Sandbox"]:
-    """Start the workers, and end them on exit.
+    """Start a worker, more as scripts need them, and end them on exit.
 
-    It starts one worker per core, at least two. While scripts wait for a worker, there are up to two per core, or eight
-    if other scripts wait for slow calls. After a minute without a script there is none. `workers` fixes the number that
-    it starts, which is then also the most. `queue` limits the scripts that wait for a worker. The first start on a
+    There are up to two per core, or eight if scripts wait for slow calls, at least two; after a minute without a script
+    there is none. `workers` fixes the most. `queue` limits the scripts that wait for a worker. The first start on a
     machine compiles the guest component (5 s); `progress` gets a message. Enter it on a thread that lives as long as
     the sandbox: workers end with the thread that started them. Raises SandboxError: the sandbox cannot run here; the
     message says why.
@@ -49,7 +46,7 @@ async def open_sandbox(
     wasm = component or guest_component()
     least = workers or max(_LEAST_WORKERS, os.cpu_count() or 1)
     most = workers or max(least, _WORKERS_PER_CORE * (os.cpu_count() or 1))
-    with closing(AotCache(cache or default_cache(os.environ), progress)) as aot:
+    with closing(AotCache(default_cache(os.environ), progress)) as aot:
         sha256 = await asyncio.to_thread(component_sha256, wasm)
         compiled = await asyncio.to_thread(aot.compiled, wasm, sha256)
         pool = Workers(launch(compiled), least, most, progress, queue or QueueLimits())
@@ -71,7 +68,7 @@ class Sandbox:
     @property
     def protections(self) -> tuple[str, ...]:
         """The system's protections besides the engine's isolation, as the workers report them, such as "seccomp"."""
-        return self._workers.protections
+        return next((worker.protections for worker in self._workers.all), ())
 
     @property
     def missing_protections(self) -> tuple[str, ...]:
@@ -129,15 +126,15 @@ class Sandbox:
             refusal = RunError("sandbox_busy", str(error), hint="Try again in a moment.")
         run = make(worker, origin=Origin.now(self.component), refusal=refusal, replace=replace)
         try:
-            with closing(run):
-                yield run
+            yield run
         finally:
+            run.close()
             if run.worker is not None:
                 self._workers.give_back(run.worker)
 
     async def open_session(self) -> "Session":
         """Start a session with its own worker outside the pool. The caller closes it. Raises WorkerStartError."""
-        return Session(await self._workers.start(self._workers.all.discard), self.component)
+        return Session(await self._workers.start(), self.component)
 
 
 class Session:
@@ -174,8 +171,6 @@ class Session:
 _GROW_EVERY_SECONDS = 0.02
 _SLOW_SECONDS = 0.1
 _BUSY_FACTOR = 2
-_RENEWAL_SECONDS = 0.002
-"""Free workers renew their instances this much later, or when the next script comes: the answer is written first."""
 _LINGER_SECONDS = 60.0
 _RETRY_SECONDS = 1.0
 _QUICK_RETRIES = 3
@@ -185,12 +180,12 @@ _QUICK_RETRIES = 3
 class Workers:
     """The pool of workers, with a fair queue of waiting callers.
 
-    It begins with `size` workers. While callers wait it gets more, every 20 ms, up to twice as many that compute; more
-    would only slow each other down (`python -m benchmarks.throughput`). Scripts keep their worker while they wait for
-    slow calls. So those with a call in flight, or held for more than 100 ms, do not count, up to `most` altogether. If
-    `most` are held, a caller with less than an equal share gets a further one, up to twice `most`; not if `most` is 1.
-    A worker ends after a minute without use, also the last one. The fork server stays, and forks the next in
-    milliseconds. Below `size` callers do not wait for the 20 ms.
+    It begins with one worker. While callers wait it gets more, every 20 ms, and below `size` at once: up to twice
+    `size` that compute; more would only slow each other down (`python -m benchmarks.throughput`). Scripts keep their
+    worker while they wait for slow calls. So those with a call in flight, or held for more than 100 ms, do not count,
+    up to `most` altogether. If `most` are held, a caller with less than an equal share gets a further one, up to twice
+    `most`; not if `most` is 1. A worker ends after a minute without use. The fork server stays, and forks the next in
+    milliseconds, so one that ends is not replaced until a script needs it.
     """
 
     launcher: Launcher
@@ -198,37 +193,30 @@ class Workers:
     most: int
     report: Callable[[str], None]
     queue: QueueLimits = field(default_factory=QueueLimits)
-    protections: tuple[str, ...] = ()
     all: set[WorkerProcess] = field(default_factory=set)
     free: dict[WorkerProcess, asyncio.TimerHandle] = field(default_factory=dict)
-    """The free workers, longest free first, each with the timer that retires it."""
-    _used: list[WorkerProcess] = field(default_factory=list)
-    """The workers whose instance has run a script since it was new."""
+    """The free workers, longest free first, each with the timer that ends it."""
     _held: dict[WorkerProcess, tuple[str, float]] = field(default_factory=dict)
     """The caller that took each of the other workers, and when, in the loop's time."""
     _growth: asyncio.TimerHandle | None = None
-    _respawns: set[asyncio.Task[None]] = field(default_factory=set)
+    _starting: set[asyncio.Task[None]] = field(default_factory=set)
     _is_open: bool = True
 
     def __post_init__(self) -> None:
-        self._pooled = self.size
         self._limit = 2 * self.most if self.most > 1 else 1
         self.waiting: FairQueue[WorkerProcess] = FairQueue(self.queue, self.most, self._limit)
 
     async def open(self) -> None:
-        """Start all workers. Raises WorkerStartError: one did not start."""
-        for worker in await asyncio.gather(*(self.start(self._replace) for _ in range(self.size))):
-            if worker.is_alive:  # else it is already being replaced
-                self._add_free(worker)
+        """Start the first worker. Raises WorkerStartError: workers do not start here."""
+        self._add_free(await self.start())
 
-    async def start(self, on_death: Callable[[WorkerProcess], None]) -> WorkerProcess:
-        """Start one more worker, for the pool or for a session; `on_death` drops it. Raises WorkerStartError."""
-        worker = await WorkerProcess.start(self.launcher, on_death)
+    async def start(self) -> WorkerProcess:
+        """Start one more worker, for the pool or for a session. Raises WorkerStartError."""
+        worker = await WorkerProcess.start(self.launcher, self._forget)
         if not (worker.is_alive and self._is_open):
             worker.kill("the sandbox was closed")
             raise WorkerStartError("the sandbox was closed while a worker started")
         self.all.add(worker)
-        self.protections = worker.protections
         return worker
 
     async def take(self, caller: str = "", script_bytes: int = 0) -> WorkerProcess:
@@ -237,9 +225,8 @@ class Workers:
         turns = islice(self.free, max(len(self.free) - _BUSY_FACTOR * self.size, 0), None)
         if self.waiting.has_room(caller) and (worker := next(turns, None)) is not None:
             self.free.pop(worker).cancel()
-            self._renew()
             self.waiting.held[caller] += 1
-            self._hold(worker, caller)
+            self._held[worker] = caller, asyncio.get_running_loop().time()
             return worker
         waiter = self.waiting.join(caller, script_bytes)
         if self._growth is None:
@@ -257,45 +244,29 @@ class Workers:
             raise
 
     def give_back(self, worker: WorkerProcess) -> None:
-        """Give a worker to the next caller, or make it free. A dead one is already being replaced."""
+        """Give a worker to the next caller, or make it free. A dead one is forgotten already."""
         if not worker.is_alive:
             return
         self._let_go(worker)
         if (waiter := self.waiting.next()) is None:
             self._add_free(worker)
         else:
-            self._hold(worker, waiter.caller)
-            worker.send(ToWorker.RENEW)
+            self._held[worker] = waiter.caller, asyncio.get_running_loop().time()
             waiter.set_result(worker)
 
     async def close(self) -> None:
         self._is_open = False
         for worker in list(self.all):
             worker.kill("the sandbox was closed")
-        for respawn in self._respawns:
-            respawn.cancel()
-        if self._respawns:
-            await asyncio.wait(self._respawns)
+        for start in self._starting:
+            start.cancel()
+        if self._starting:
+            await asyncio.wait(self._starting)
         await self.launcher.close()
 
     def _add_free(self, worker: WorkerProcess) -> None:
-        loop = asyncio.get_running_loop()
-        self.free[worker] = loop.call_later(_LINGER_SECONDS, self._retire, worker)
-        self._used.append(worker)
-        loop.call_later(_RENEWAL_SECONDS, self._renew)
-
-    def _renew(self) -> None:
-        while self._used:
-            self._used.pop().send(ToWorker.RENEW)
-
-    def _retire(self, worker: WorkerProcess) -> None:
-        del self.free[worker]
-        self.all.remove(worker)
-        self._pooled -= 1
-        worker.kill("it was no longer needed")
-
-    def _hold(self, worker: WorkerProcess, caller: str) -> None:
-        self._held[worker] = caller, asyncio.get_running_loop().time()
+        end = partial(worker.kill, "it was no longer needed")
+        self.free[worker] = asyncio.get_running_loop().call_later(_LINGER_SECONDS, end)
 
     def _let_go(self, worker: WorkerProcess) -> None:
         if (held := self._held.pop(worker, None)) is not None:
@@ -310,34 +281,29 @@ class Workers:
         slow = sum(since < long_ago or worker.waits_for_calls for worker, (_, since) in self._held.items())
         most = min(self.most, _BUSY_FACTOR * self.size + slow)
         if self._pooled >= self.most:
-            most = min(self._limit, self._pooled + self.waiting.newcomers - len(self._respawns))
-        for _ in range(min(most - self._pooled, len(self.waiting) - len(self._respawns))):
-            self._pooled += 1
-            self._start_respawn()
+            most = min(self._limit, self._pooled + self.waiting.newcomers - len(self._starting))
+        for _ in range(min(most - self._pooled, len(self.waiting) - len(self._starting))):
+            start = loop.create_task(self._add())
+            self._starting.add(start)
+            start.add_done_callback(self._starting.discard)
         self._growth = loop.call_later(_GROW_EVERY_SECONDS, self._grow)
 
-    def _replace(self, dead: WorkerProcess) -> None:
-        if dead not in self.all:
-            return  # it did not start, or was retired
-        self.all.remove(dead)
+    @property
+    def _pooled(self) -> int:
+        """The number of workers, without those of sessions, and with those that start."""
+        return len(self.free) + len(self._held) + len(self._starting)
+
+    def _forget(self, dead: WorkerProcess) -> None:
+        self.all.discard(dead)
         self._let_go(dead)
-        if (retiring := self.free.pop(dead, None)) is not None:
-            retiring.cancel()
-        if self._pooled > self.size and not self.waiting:
-            self._pooled -= 1
-        elif self._is_open:
-            self._start_respawn()
+        if (end := self.free.pop(dead, None)) is not None:
+            end.cancel()
 
-    def _start_respawn(self) -> None:
-        respawn = asyncio.get_running_loop().create_task(self._respawn())
-        self._respawns.add(respawn)
-        respawn.add_done_callback(self._respawns.discard)
-
-    async def _respawn(self) -> None:
+    async def _add(self) -> None:
         failures = 0
         while self._is_open:
             try:
-                self.give_back(await self.start(self._replace))
+                self.give_back(await self.start())
                 return
             except WorkerStartError as error:
                 failures += 1

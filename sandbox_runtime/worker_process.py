@@ -165,7 +165,8 @@ class Listener(Protocol):
     """The run that a worker works for."""
 
     @property
-    def waits_for_calls(self) -> bool: ...
+    def waits_for_calls(self) -> bool:
+        """Whether a call of the script is in flight."""
 
     def receive(self, kind: int, payload: bytes) -> None: ...
 
@@ -186,7 +187,6 @@ class WorkerProcess(asyncio.Protocol):
         self.is_alive = True
         self.is_congested = False
         """Whether it does not read its answers. Then no call is started."""
-        self._is_held = False
         self._on_death = on_death
         self._reader = FrameReader(_IDLE_FRAME_BYTES)
         self._listener: Listener | None = None
@@ -199,10 +199,9 @@ class WorkerProcess(asyncio.Protocol):
         """Start a worker and wait until it is ready, at most 10 s. Raises WorkerStartError."""
         try:
             ours, theirs = socket.socketpair()
+            worker = cls(on_death)
             with theirs:
-                _, worker = await asyncio.get_running_loop().create_connection(
-                    lambda: cls(on_death), sock=ours
-                )
+                await asyncio.get_running_loop().create_connection(lambda: worker, sock=ours)
                 try:
                     worker._kill = await launcher.launch(theirs)
                     theirs.close()
@@ -222,7 +221,6 @@ class WorkerProcess(asyncio.Protocol):
 
     @property
     def waits_for_calls(self) -> bool:
-        """Whether a call of its script is in flight."""
         return self._listener is not None and self._listener.waits_for_calls
 
     def listen(self, listener: Listener | None, max_frame_bytes: int = _IDLE_FRAME_BYTES) -> None:
@@ -230,17 +228,11 @@ class WorkerProcess(asyncio.Protocol):
         self._listener = listener
         self._reader.max_bytes = max_frame_bytes
 
-    def hold(self) -> None:
-        """Process no further frame until `go_on`."""
-        self._is_held = True
-
     def send(self, kind: ToWorker, *parts: bytes) -> None:
-        """Send a frame with the concatenated parts as payload."""
         if self.is_alive:
             self._transport.write(frame(kind, *parts))
 
     def kill(self, reason: str) -> None:
-        """Kill the process, if it is alive."""
         if not self.is_alive:
             return
         self.is_alive = False
@@ -272,28 +264,23 @@ class WorkerProcess(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._reader.feed(data)
-        if self._is_held:
-            self._transport.pause_reading()
-        else:
-            self._take_frames()
+        self._take_frames()
 
     def _take_frames(self) -> None:
         """Process received frames. It yields to the event loop every 5 ms: a hostile script can send many calls."""
         loop = asyncio.get_running_loop()
         turn_ends = loop.time() + _TURN_SECONDS
         try:
-            while self.is_alive and not self._is_held and (taken := self._reader.take()) is not None:
+            while self.is_alive and (taken := self._reader.take()) is not None:
                 self._receive(*taken)
-                if loop.time() > turn_ends and self._reader.has_frame and not self._is_held:
+                if loop.time() > turn_ends and self._reader.has_frame:
                     self._transport.pause_reading()
-                    loop.call_soon(self.go_on)
+                    loop.call_soon(self._go_on)
                     return
         except FrameError as error:
             self.kill(f"it violated the protocol: {error}")
 
-    def go_on(self) -> None:
-        """Process the frames that came since `hold`, and further ones."""
-        self._is_held = False
+    def _go_on(self) -> None:
         if self.is_alive:
             self._transport.resume_reading()
             self._take_frames()

@@ -300,8 +300,7 @@ class Execution:
         within = segment.session, caller.queue_key, segment.grants, segment.recording, len(code)
         async with sandbox.run(limits, where, *within) as run:
             self.gateway.telemetry.queue_wait.record(time.perf_counter() - began)
-            # A script that may search waits for every upstream first.
-            prepared = await run.prepare(code, context.snapshot.namespaces, may_begin=not _may_search(code))
+            prepared = await run.prepare(code, context.snapshot.namespaces)
             if prepared.error is not None:
                 refused = _refused(ledger, prepared.error, prepared.notices)
                 return replace(refused, at=at_line(prepared.error, code))
@@ -336,7 +335,7 @@ class Execution:
                 sandbox = await self.runs.components.sandbox(component)
             name, where = f"{context.own.caller.queue_key} resumed", segment.limits.where
             result = await resume(
-                sandbox, repetition, where, calls, calls, unanswered=calls, caller=name, grants=segment.grants
+                sandbox, repetition, where, calls, calls, caller=name, grants=segment.grants
             )
         except ReplayInterruptedError as error:
             message, hint = f"the run could not be resumed: {error}", "`calls` says what it did before."

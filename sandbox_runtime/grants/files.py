@@ -138,11 +138,9 @@ class FileService:
         return FileAnswer(b"1," + encode(value))
 
     def limit(self, key: str) -> str:
-        """For example "the limit operations of 10,000 (portal.yaml:14:5)"."""
         return limit_text(self.grant, key, self.where)
 
     def tallies(self) -> list[FileTally]:
-        """The counts so far."""
         return [*self._tallies.values()]
 
     def _count(self, is_writing: bool, state: FileState, seconds: float = 0.0) -> None:

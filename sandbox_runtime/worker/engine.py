@@ -124,7 +124,6 @@ class GuestInstance:
         self._heap_bytes = _heap_bytes()
 
     def limit(self, memory_bytes: int) -> None:
-        """Limit the memory, and end running code at the next tick of the engine's epoch."""
         bound(self._store, memory_bytes)
 
     def call(self, name: str, *texts: bytes, most: int | None = None) -> bytes:

@@ -75,7 +75,6 @@ class Timeline:
         self._reads = self._reads_left = 0
 
     def monotonic_ns(self) -> int:
-        """Read the monotonic clock."""
         later_ms = self._replayed_read() if self._replay_log is not None else None
         if later_ms is None:
             later_ms = (time.monotonic_ns() - self._zero_ns) // _NS_PER_MS - self._now_ms
@@ -88,7 +87,6 @@ class Timeline:
         return self._now_ms * _NS_PER_MS + self._moves
 
     def wall_ns(self) -> int:
-        """Read the wall clock."""
         return self.monotonic_ns() + self._wall_offset_ms * _NS_PER_MS
 
     def replayed_answers(self) -> bytes | None:
@@ -180,22 +178,17 @@ class RunHost:
     channel: frames.Channel
 
     def __init__(self) -> None:
-        self.stopped: frames.TrapCause | None = None
-        self.dropped_bytes = 0
-        self._start = frames.RunStart()
-        self._printed_bytes = self._reported_bytes = 0
-        self._emitted_bytes = self._blocks = 0
         self._timeline = Timeline(self.stop, lambda trace: self.channel.send(frames.ToPortal.TRACE, trace))
-        self._randomness = Randomness(self._start.seed)
         # Bound directly, because they are called at every step of an event loop.
         self.monotonic_ns = self._timeline.monotonic_ns
         self.wall_ns = self._timeline.wall_ns
+        self.begin(frames.RunStart(), None)
 
     def begin(self, start: frames.RunStart, replay_log: ReplayLog | None) -> None:
         self._timeline.begin(start, replay_log)
         self._randomness = Randomness(start.seed)
         self._start = start
-        self.stopped = None
+        self.stopped: frames.TrapCause | None = None
         self.dropped_bytes = self._printed_bytes = self._reported_bytes = 0
         self._emitted_bytes = self._blocks = 0
 

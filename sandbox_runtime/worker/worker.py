@@ -15,6 +15,9 @@ from sandbox_runtime.worker.engine import GuestEngine
 from sandbox_runtime.worker.lockdown import end_with_parent, harden, seal
 from sandbox_runtime.worker.run_host import ReplayLog, RunHost
 
+_RENEWAL_MS = 2
+"""So much after a run its instance is renewed, or when the next script comes: the portal writes the answer first."""
+
 _LITTLE_MEMORY = 0.4
 _ARENA_BYTES = 5 << 18  # 1 MiB, and what malloc adds
 
@@ -37,7 +40,7 @@ class Worker:
         self._start = frames.RunStart()
         self._clock = CpuClock(engine, parent)
         self._least_memory_bytes = 0
-        self._is_used = False
+        self._is_used = self._is_over = False
         self._replay_log: ReplayLog | None = None
         host.channel = self._channel
 
@@ -53,17 +56,16 @@ class Worker:
         protections += seal()
         self._channel.send(frames.ToPortal.READY, pid, " ".join(protections).encode())
         while True:
+            if self._is_over and not self._channel.wait(_RENEWAL_MS):
+                self._renew()
             kind, payload = self._channel.receive()
             if kind == frames.ToWorker.PREPARE:
                 self._prepare(payload)
             elif kind == frames.ToWorker.EXECUTE:
                 self._execute(payload)
-            elif kind == frames.ToWorker.RENEW:
-                self._renew()
             elif kind == frames.ToWorker.REPLAY_LOG:
                 self._replay_log = ReplayLog(payload)
-            elif kind != frames.ToWorker.ANSWERS:  # an answer may come too late
-                os._exit(1)
+            # ANSWERS may come too late.
 
     def _start_engine_threads(self) -> None:
         """Make the engine start its I/O thread now: a sealed process cannot, and a script's `select` would hang.
@@ -80,13 +82,11 @@ class Worker:
 
     def _prepare(self, payload: bytes) -> None:
         self._renew()
-        self._start, self._is_used = frames.RunStart(*frames.RUN_START.unpack_from(payload)), True
+        self._start = frames.RunStart(*frames.RUN_START.unpack_from(payload))
+        self._is_used = not self._start.is_session  # a session keeps its instance
         replay_log, self._replay_log = self._replay_log, None
         self._host.begin(self._start, replay_log)
-        lengths = frames.PREPARE_LENGTHS.unpack_from(payload, frames.RUN_START.size)
-        names = frames.RUN_START.size + frames.PREPARE_LENGTHS.size + lengths[0]
-        settings, namespaces = payload[names - lengths[0] : names], payload[names : names + lengths[1]]
-        script = payload[names + lengths[1] :]
+        namespaces, _, script = payload[frames.RUN_START.size :].partition(b"\n")
         self._instance.limit(self._start.memory_bytes)
         self._clock.begin(self._start.cpu_seconds)
         try:
@@ -98,8 +98,6 @@ class Worker:
         else:
             self._clock.pause()
             self._host.send(frames.ToPortal.PREPARED, answer)
-            if settings and answer.startswith(frames.NOTHING_TO_CHECK):
-                self._execute(settings)
 
     def _execute(self, settings: bytes) -> None:
         self._clock.resume()
@@ -138,13 +136,14 @@ class Worker:
         return frames.TrapCause.MEMORY if is_used_up else frames.TrapCause.GUEST
 
     def _end(self) -> bytes:
+        self._is_over = self._is_used
         return frames.END_HEADER.pack(self._clock.used_seconds * 1000, self._host.dropped_bytes)
 
     def _renew(self) -> None:
-        """Make the instance ready for the next script, if one ran in it. A session keeps its instance."""
-        if self._is_used and not self._start.is_session:
+        """Make the instance ready for the next script, if one ran in it."""
+        if self._is_used:
             self._instance = self._engine.renewed(self._instance)
-            self._is_used = False
+            self._is_used = self._is_over = False
 
 
 class CpuClock:

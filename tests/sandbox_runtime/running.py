@@ -50,6 +50,21 @@ class EchoPort:
         return Outcome(call.arguments)
 
 
+class Heard(EchoPort):
+    """A port that is also an observer, and remembers what it heard of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened: list[tuple[int, str]] = []
+        self.withheld: list[tuple[int, str]] = []
+
+    def open(self, seq: int, function: str) -> None:
+        self.opened.append((seq, function))
+
+    def withhold(self, seq: int, error: CallError) -> None:
+        self.withheld.append((seq, error.code))
+
+
 def answering(value: Json) -> CallPort:
     """A port that answers everything with one value."""
 

@@ -141,20 +141,3 @@ async def test_uncaught_error_shows_what_its_text_lacks_shortened(run: Runner) -
 async def test_error_of_a_script_with_any_data_keeps_its_message(run: Runner, given: str) -> None:
     odd = "class Odd:\n    def __str__(self): raise ValueError\nloop = []\nloop.append(loop)\n"
     assert (await run.error(f"{odd}raise ToolError('no', {given})")).message == "no"
-
-
-async def test_bytes_beside_the_value_count_and_repeated_text_does_not(run: Runner) -> None:
-    limits = Limits(outcome_bytes=1_000)
-    image = {**IMAGE, "data": "A" * 600}
-    data = ["x" * 600]
-    beside = outcomes(git_log=Outcome(data, content=[image], beside=[0]))
-    error = await run.error("await git.git_log()", port=beside, limits=limits)
-    assert error.code == "outcome_limit"
-    repeated = outcomes(git_log=Outcome(data, content=[{"type": "text", "text": str(data)}]))
-    assert (await run("portal.text(await git.git_log())", port=repeated, limits=limits)).value == str(data)
-
-
-async def test_data_of_an_error_over_the_limit_is_left_out_and_told(run: Runner) -> None:
-    port = outcomes(fails=Outcome(error=CallError("tool_error", "no"), data=["x" * 2_000]))
-    script = "try:\n    await git.fails()\nexcept ToolError as e:\n    out = [e.data, 'outcome_bytes' in e.hint]\nout"
-    assert (await run(script, port=port, limits=Limits(outcome_bytes=1_000))).value == [None, True]

@@ -46,19 +46,6 @@ class ChancePort:
         return Outcome({"given": call.arguments, "chance": random.random()})
 
 
-@dataclass
-class Ledger:
-    """The events that an observer gets."""
-
-    rows: list[tuple[str, int, str]] = field(default_factory=list)
-
-    def open(self, seq: int, function: str) -> None:
-        self.rows.append(("open", seq, function))
-
-    def withhold(self, seq: int, error: CallError) -> None:
-        self.rows.append(("withhold", seq, error.code))
-
-
 @dataclass(frozen=True)
 class Recorder:
     """Runs one script with a recording."""

@@ -102,6 +102,6 @@ async def test_files_go_on_after_resuming(
         (tmp_path / "b").unlink()
         (tmp_path / "a").write_text("3")
         interrupted = Repetition(before_the_answer_to(record, "git.git_log"), goes_on=True)
-        result = await resume(sandbox, interrupted, where, EchoPort(), grants=grants, unanswered=EchoPort())
+        result = await resume(sandbox, interrupted, where, EchoPort(), grants=grants)
     assert (result.error, result.value) == (None, "3")
     assert (tmp_path / "b").read_text() == "2"

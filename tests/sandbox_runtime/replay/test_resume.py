@@ -8,7 +8,6 @@ from dataclasses import replace as changed
 
 import pytest
 
-from manifests.grants import Limits
 from manifests.json_value import Json
 from sandbox_runtime.call_port import Outcome, ToolCall
 from sandbox_runtime.errors import DivergenceError, RecordError
@@ -18,8 +17,8 @@ from sandbox_runtime.recording import Event, Record
 from sandbox_runtime.replay import Repetition, replay, resume
 from sandbox_runtime.result import RunResult
 from sandbox_runtime.sandbox import Sandbox
-from tests.sandbox_runtime.replay.recorder import RECORD, Ledger, Recorder, facts, index_of, kept
-from tests.sandbox_runtime.running import EchoPort, answering, where
+from tests.sandbox_runtime.replay.recorder import RECORD, Recorder, facts, index_of, kept
+from tests.sandbox_runtime.running import EchoPort, Heard, answering, where
 
 pytestmark = pytest.mark.anyio
 
@@ -47,11 +46,9 @@ class CountingPort:
         return Outcome(call.arguments)
 
 
-async def resumed(
-    sandbox: Sandbox, record: Record, port: CountingPort, unanswered: CountingPort
-) -> tuple[RunResult, Record]:
+async def resumed(sandbox: Sandbox, record: Record, port: CountingPort) -> tuple[RunResult, Record]:
     repetition = Repetition(kept(record), goes_on=True)
-    result = await resume(sandbox, repetition, where, port, unanswered=unanswered)
+    result = await resume(sandbox, repetition, where, port)
     assert repetition.record is not None
     return result, repetition.record
 
@@ -60,52 +57,23 @@ async def test_run_is_taken_up_after_any_event_to_the_same_end(sandbox: Sandbox,
     result, record = await recorded(SCRIPT, port=CountingPort())
     assert result is not None
     for length in range(len(record.events)):
-        port, unanswered = CountingPort(), CountingPort()
-        beginning = record.until(length)
-        again, whole = await resumed(sandbox, beginning, port, unanswered)
+        port, beginning = CountingPort(), record.until(length)
+        again, whole = await resumed(sandbox, beginning, port)
         assert facts(again) == facts(result)
-        answered = len(list(beginning.answers()))
-        begun = sum(event.text.count("\n") + 1 for event in beginning.events if event.kind == "sent")
-        assert (unanswered.seen.total(), port.seen.total()) == (begun - answered, 4 - begun)
-        assert set((port.seen + unanswered.seen).values()) <= {1}
+        assert port.seen.total() == 4 - len(list(beginning.answers()))
+        assert set(port.seen.values()) <= {1}
         assert facts(await replay(sandbox, kept(whole), where)) == facts(result)
-
-
-async def test_call_without_a_known_outcome_is_not_made_again(sandbox: Sandbox, recorded: Recorder) -> None:
-    script = """
-try:
-    x = await git.git_log(i=1)
-except ToolError as error:
-    x = error.code
-[x, await git.git_log(i=2)]"""
-    _, record = await recorded(script)
-    sent = index_of(record, "sent")
-    port = EchoPort()
-    result = await resume(sandbox, Repetition(record.until(sent + 1), goes_on=True), where, port)
-    assert result.value == ["outcome_unknown", {"i": 2}]
-    assert [call.seq for call in port.calls] == [2]
 
 
 async def test_calls_and_their_ledger_count_on(sandbox: Sandbox, recorded: Recorder) -> None:
     script = "[await git.git_log(i=i) for i in range(4)]\nlen([0])"
     _, record = await recorded(script)
     second = index_of(record, "answered", 1)
-    port, ledger = EchoPort(), Ledger()
+    heard = Heard()
     repetition = Repetition(record.until(second + 1), goes_on=True)
-    await resume(sandbox, repetition, where, port, ledger)
-    assert [call.seq for call in port.calls] == [3, 4]
-    assert ledger.rows == [("open", seq, "git.git_log") for seq in (1, 2, 3, 4)]
-
-
-async def test_limits_count_what_was_done_before(sandbox: Sandbox, recorded: Recorder) -> None:
-    script = "for i in range(5): await git.git_log(i=i)"
-    _, record = await recorded(script, limits=Limits(tool_calls=5))
-    beginning = changed(record.until(5), limits=Limits(tool_calls=3))
-    port = EchoPort()
-    result = await resume(sandbox, Repetition(beginning, goes_on=True), where, port)
-    assert result.error is not None
-    assert result.error.code == "tool_calls_limit"
-    assert [call.seq for call in port.calls] == [3]
+    await resume(sandbox, repetition, where, heard, heard)
+    assert [call.seq for call in heard.calls] == [3, 4]
+    assert heard.opened == [(seq, "git.git_log") for seq in (1, 2, 3, 4)]
 
 
 async def test_wall_clock_is_the_present_and_the_monotonic_clock_goes_on(
@@ -121,7 +89,7 @@ await git.git_log()
     long_ago = changed(record.origin, wall_ms=record.origin.wall_ms - 3_600_000)
     beginning = changed(record.until(sent + 1), origin=long_ago)
     repetition = Repetition(beginning, goes_on=True)
-    result = await resume(sandbox, repetition, where, EchoPort(), unanswered=EchoPort())
+    result = await resume(sandbox, repetition, where, EchoPort())
     assert isinstance(result.value, list)
     wall, monotonic = result.value
     assert wall >= 3600 > 60 > monotonic
@@ -134,7 +102,7 @@ async def test_changed_script_diverges_before_anything_is_done(sandbox: Sandbox,
     beginning = changed(record.until(5), script=SCRIPT.replace("i=1", "i=7"))
     port = CountingPort()
     with pytest.raises(DivergenceError):
-        await resume(sandbox, Repetition(beginning, goes_on=True), where, port, unanswered=port)
+        await resume(sandbox, Repetition(beginning, goes_on=True), where, port)
     assert not port.seen
 
 
@@ -199,7 +167,7 @@ async def test_run_goes_on_from_its_masked_record(sandbox: Sandbox, recorded: Re
 
         kept = journaled(record.until(length)).with_environment(GRANTS.environment)
         repetition = Repetition(kept, goes_on=True, mask=mask)
-        again = await resume(sandbox, repetition, where, see, unanswered=see)
+        again = await resume(sandbox, repetition, where, see)
         assert facts(again) == facts(result)
         assert set(seen) <= {SECRET}
         whole = repetition.record
@@ -235,7 +203,7 @@ async def test_secret_that_became_known_later_is_no_divergence(sandbox: Sandbox,
     kept = masked(record.until(sent + 1), before)
     assert SECRET in kept.events[sent].text
     repetition = Repetition(kept, goes_on=True, mask=lambda text: mask(before(text)))
-    result = await resume(sandbox, repetition, where, EchoPort(), unanswered=EchoPort())
+    result = await resume(sandbox, repetition, where, EchoPort())
     assert (result.error, result.value) == (None, {"i": 2})
 
 
