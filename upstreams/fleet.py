@@ -117,7 +117,7 @@ class Fleet:
             old.connection.stop("it was changed in the manifest", new.connection)
             self.people.remove(name, "it was changed in the manifest")
         for name in changes.removed:
-            former[name].connection.stop("it was removed from the manifest")
+            former[name].remove("it was removed from the manifest")
             self.people.remove(name, "it was removed from the manifest")
             self._removed[name] = former[name]
         for name in [*self._removed][:-MAX_REMOVED]:

@@ -111,7 +111,7 @@ class PeoplesUpstreams:
     def remove(self, upstream: str, reason: str) -> None:
         """End everyone's connections after their calls in flight: the upstream was changed or removed."""
         for connection in self._popped(upstream):
-            connection.upstream.connection.stop(reason)
+            connection.upstream.remove(reason)
 
     def _popped(self, upstream: str, owner: str | None = None) -> list[_Connection]:
         keys = [key for key in self._connections if key[0] == upstream and owner in (None, key[1])]

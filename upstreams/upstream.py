@@ -124,6 +124,10 @@ class Upstream(ListedUpstream):
         """The last lines of a stdio server's stderr, at most 50; "" for HTTP."""
         return "\n".join(self.connector.diagnostics.stderr())
 
+    def remove(self, reason: str) -> None:
+        """Refuse all further calls. The connection ends after those in flight, which have their own deadlines."""
+        self.connection.stop(reason)
+
     async def call(
         self,
         tool: str,
