@@ -170,12 +170,10 @@ class RunStore:
         """Finish the pending writes, and close. Other portals resume the runs of this one."""
         with anyio.move_on_after(_LEAVE_SECONDS, shield=True), suppress(StoreError):
             await self.write(RunTables.leave)
+        self._unfinished += 1  # so the loop commits nothing more; what a journal still tries again is dropped
         self._jobs.put(None)
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(self._thread.join)
-            self._local = (
-                None  # what a journal still tries again is dropped, and not reported as a closed database
-            )
             async with self._reading.turn(""):
                 self._tables.close()
                 self._reader.close()
