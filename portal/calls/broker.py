@@ -7,12 +7,12 @@ Rule 2: the ledger entry is `unknown` from the moment at which the upstream may 
 import json
 import re
 from dataclasses import dataclass, replace
-from functools import partial
 from math import inf
 from typing import Final
 
 from mcp_types import INVALID_PARAMS
 
+from manifests.grants import FETCH
 from portal.base.errors import UnreachableError
 from portal.calls.caller_upstreams import CallerUpstreams
 from portal.calls.fetch import Fetcher, FetchError
@@ -118,8 +118,15 @@ class Broker:
     async def fetch_url(self, entry: Entry, permit: Permit) -> Outcome:
         """Send a permitted `portal.fetch`, and end its ledger entry."""
         assert self.fetcher is not None, "a permit for fetch requires a network grant"
+
+        def on_sent() -> None:  # also before each redirect is followed
+            request = self.authorization.of_fetch(FETCH, lambda: permit.arguments, entry.seq)
+            self.authorization.confirm(request, permit, entry, was_seen=False)
+
         try:
-            answer = await self.fetcher.fetch(permit.arguments, partial(permit.sent, entry))
+            answer = await self.fetcher.fetch(permit.arguments, on_sent)
+        except WithheldError as error:
+            return ended(entry, "refused" if entry.state == "not_started" else "done", error.call_error)
         except FetchError as error:
             return ended(entry, error.state, error.call_error)
         entry.end("done")
