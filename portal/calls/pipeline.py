@@ -299,14 +299,15 @@ async def _decided(
     run: RunContext, attempt: Attempt, arguments: dict[str, Json], *, is_approved: bool = False
 ) -> Outcome | None:
     """Decide about an attempt with these arguments, after all earlier calls. Returns the outcome of a refusal."""
+    call, journal = attempt.call, run.journal
+    # If the rule is gone since then, a denial still holds, and so do the arguments that a person wrote. Read before its
+    # turn: while the store cannot be read, other calls go on.
+    asks = journal is not None and not is_approved and await journal.is_decided(call.seq, call.function)
     async with run.authorization.turn:
         # Deciding does not yield to the event loop, and long arguments take milliseconds each, so others go first.
         values = (each for each in arguments.values() if isinstance(each, str | list | dict))
         if any(len(each) > (LONG_TEXT if isinstance(each, str) else 0) for each in values):
             await anyio.lowlevel.checkpoint()
-        # If the rule is gone since then, a denial still holds, and so do the arguments that a person wrote.
-        call, journal = attempt.call, run.journal
-        asks = journal is not None and not is_approved and await journal.is_decided(call.seq, call.function)
         decided = _decide(run, attempt, arguments, asks=asks, is_approved=is_approved)
     if isinstance(decided, CallError):
         return _refuse(run, attempt, decided)

@@ -1,21 +1,26 @@
 """The way of a call is one tuple. Its order is what security depends on, and no step of it can be skipped."""
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from manifests.json_value import Json
 from portal.base.caller import LOCAL
 from portal.calls.caller_upstreams import CallerUpstreams
+from portal.calls.fetch import Fetchers
 from portal.calls.pipeline import WAY, Pipeline, send
 from portal.calls.run import Attempt, RunContext, Step, Steps
 from portal.middleware import BrokerCall, CallError, Next, Outcome
 from portal.records.audit.audit import Audit, RunAudit
 from portal.records.ledger import Entry
 from sandbox_runtime.call_port import ToolCall
-from tests.portal.peers import Opened, Peer, opened, raw, tool
+from tests.portal.app.test_reload import reload
+from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, raw, tool
 from upstreams.errors import UpstreamSignInError
 
 ORDER = [
@@ -83,6 +88,15 @@ class Decided(Journal):
 
     async def is_decided(self, seq: int, function: str) -> bool:
         return True
+
+
+class Unread(Journal):
+    """A journal whose store cannot be read now."""
+
+    async def is_decided(self, seq: int, function: str) -> bool:
+        if function == "up.asks":
+            await anyio.sleep_forever()
+        return False
 
 
 @dataclass
@@ -233,3 +247,46 @@ async def test_nothing_is_sent_without_a_permit(portal: Opened, peer: Peer, with
     with pytest.raises(AssertionError, match="not authorized"):
         await replace(calls, steps=(send,))(ToolCall(1, function, {}))
     assert len(peer.calls) == before
+
+
+@pytest.mark.parametrize("revoked", [{}, {"tools": {"ask": ["portal.fetch"]}}])
+async def test_a_fetch_that_is_revoked_while_it_waits_is_not_sent(tmp_path: Path, revoked: Any) -> None:
+    received: list[bytes] = []
+
+    async def receive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        received.append(await reader.read(1))
+        writer.close()
+
+    async with await asyncio.start_server(receive, "127.0.0.1", 0) as server:
+        host = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        network: Json = {"network": {"private": [host]}}
+        async with opened(tmp_path, {}, capabilities=network) as portal:
+            calls = await portal.calls()
+            fetcher = Fetchers(lambda port: False).of_run(portal.portal.manifest)
+
+            class Revoked(Journal):
+                async def intend(self, seq: int, function: str) -> CallError | None:
+                    granted = {**network, **revoked} if revoked else {}
+                    await reload(portal, tmp_path, lambda data: data.update(capabilities=granted))
+                    return None
+
+            broker = replace(calls.run.broker, fetcher=fetcher)
+            calls = replace(calls, run=replace(calls.run, broker=broker, journal=Revoked()))
+            calls.open(1, "portal.fetch")
+            outcome = await calls(ToolCall(1, "portal.fetch", {"url": f"http://{host}/", "method": "POST"}))
+    assert outcome.error is not None
+    assert outcome.error.code == ("approval_required" if revoked else "not_granted")
+    assert calls.run.ledger[1].state == "refused" and not any(received)
+
+
+async def test_calls_do_not_wait_while_nobody_knows_whether_another_one_was_decided(portal: Opened) -> None:
+    calls = await portal.calls()
+    calls = replace(calls, run=replace(calls.run, journal=Unread(), waits=Person(True)))
+    calls.open(1, "up.asks")
+    calls.open(2, "up.read")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(calls, ToolCall(1, "up.asks", {}))
+        await anyio.lowlevel.checkpoint()
+        with anyio.fail_after(DEADLINE_SECONDS):
+            assert (await calls(ToolCall(2, "up.read", {}))).error is None
+        tasks.cancel_scope.cancel()
