@@ -39,6 +39,7 @@ class ToWorker(enum.IntEnum):
     PREPARE = 1  # RUN_START, a line of the namespaces separated by spaces, the script
     EXECUTE = 2  # settings, JSON for the guest
     ANSWERS = 3  # the elements of a JSON array for the guest
+    DROP = 4  # the prepared script will not run
     REPLAY_LOG = 5  # for the next run: REPLAY_LOG_HEADER, a trace, the answers in it
 
 

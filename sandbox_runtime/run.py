@@ -173,6 +173,8 @@ class Run:
         """Release the worker. A prepared script that did not run is dropped."""
         if self.worker is not None:
             self.worker.listen(None)
+            if self._next is not None and self._calls is None:  # prepared, and not run
+                self.worker.send(frames.ToWorker.DROP)
         # These objects refer to each other. Breaking the cycle frees the run's memory now, not at a garbage collection.
         self._calls = None
 

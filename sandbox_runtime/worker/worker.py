@@ -65,6 +65,8 @@ class Worker:
                 self._execute(payload)
             elif kind == frames.ToWorker.REPLAY_LOG:
                 self._replay_log = ReplayLog(payload)
+            elif kind == frames.ToWorker.DROP:
+                self._is_over = self._is_used
             # ANSWERS may come too late.
 
     def _start_engine_threads(self) -> None:
