@@ -51,6 +51,13 @@ def unknown_run(run: str) -> RunsError:
     )
 
 
+def refuse_too_long(code: str) -> None:
+    """Raises RunsError: the script is too long."""
+    if (size := len(code.encode("utf-8", "surrogatepass"))) > MAX_SCRIPT_BYTES:
+        error = too_long(size)
+        raise RunsError(error.code, error.message, error.hint)
+
+
 def find_run(tables: RunTables, run: str, owner: str | None, tenant: str | None = None) -> RunRow:
     """The run with this id or unique prefix, among those of this owner and those that approvers of the tenant see. The
     owner None is the operator, who may see all. Raises RunsError."""
@@ -192,9 +199,7 @@ def fork_run(
     record = past.record.until(index)
     seq = record.calls_made + 1  # concurrent calls are made again together
     if code is not None:
-        if (size := len(code.encode("utf-8", "surrogatepass"))) > MAX_SCRIPT_BYTES:
-            error = too_long(size)
-            raise RunsError(error.code, error.message, error.hint)
+        refuse_too_long(code)
         record = replace(record, script=code)
         head = replace(head, request=replace(head.request, code=code))
     # It does not get the claims or the logins of whoever began the former run.

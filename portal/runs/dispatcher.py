@@ -128,24 +128,24 @@ class Dispatcher:
     async def _fence_lost(self) -> None:
         """Stop the segments whose runs were ended or taken over: another process may have changed the store."""
         live = self._runs.live
-        held = {run: journal.epoch for run, journal in live.items() if journal.epoch}
+        held = {run: journal for run, journal in live.items() if journal and journal.epoch}
         epochs = await self._store.read(partial(RunTables.epochs, runs=[*held])) if held else {}
-        for run, epoch in held.items():
-            if run in live and live[run].epoch == epoch and epochs.get(run) != epoch:
-                self._runs.fence(run)
+        for run, journal in held.items():
+            if epochs.get(run) != journal.epoch:
+                journal.scope.cancel()
 
     async def _resume(self, run: str, owner: str) -> None:
         """Resume a run of this owner until it ends or is suspended again. If the store fails, try again."""
-        resuming = self._runs.resuming
+        live = self._runs.live
         try:
             while True:
-                resuming.add(run)
+                live[run] = None
                 try:
                     async with self._turns.turn(owner):
                         return await self._go_on(run)
                 except StoreError as error:
                     log.error("run_not_taken_up", run=run, error=str(error))
-                resuming.discard(run)  # no client waits for it
+                live.pop(run, None)  # no client waits for it
                 self._runs.wake()
                 # Its row may say that it runs here, so no look at the store would find it.
                 self._failures[run] += 1
@@ -154,7 +154,7 @@ class Dispatcher:
             log.exception("run_failed", run=run, error=type(error).__name__)
             await self._runs.end(run, "error")
         finally:
-            resuming.discard(run)
+            live.pop(run, None)
             self._taken.discard(run)
             self._runs.wake()
 

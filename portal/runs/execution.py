@@ -147,10 +147,8 @@ class Execution:
         `ledger` is filled during the run, so that the calls and the output can be read there after a cancellation.
         `channel` reports the current stage to the client.
         """
-        if request.run is not None:
-            return await self._earlier(request.run, caller)
-        if request.background:
-            return await self.runs.start(self.profile, request, caller)
+        if request.run is not None or request.background:
+            return await self._kept(request, caller)
         piece = Piece(
             new_run_id(), RunHead(request, caller, self.profile, trace=current_trace(), began=time.time())
         )
@@ -161,9 +159,12 @@ class Execution:
         finally:
             self.runs.questions.leave(piece.run_id)
 
-    async def _earlier(self, run: str, caller: Caller) -> Answer:
+    async def _kept(self, request: ExecuteCode, caller: Caller) -> Answer:
+        """The answer of an earlier run, or of one that begins in the background."""
         try:
-            return await self.runs.answer(run, caller.run_owner)
+            if request.run is None:
+                return await self.runs.start(self.profile, request, caller)
+            return await self.runs.answer(request.run, caller.run_owner)
         except RunsError as error:
             return Answer("refused", "", error=RunError(error.code, str(error), hint=error.hint))
         except StoreError as error:
@@ -267,7 +268,8 @@ class Execution:
         if journal is None:
             return _noted(await self._execute_code(segment, sandbox), segment.notices)
         answer: Answer | None = None
-        self.runs.opened(journal)
+        live = self.runs.live
+        live[journal.run_id] = journal
         try:
             with journal.scope:
                 answer = _noted(await self._execute_code(segment, sandbox), segment.notices)
@@ -279,7 +281,8 @@ class Execution:
         except StoreError as error:
             log.error("run_not_journaled", run=journal.run_id, error=str(error))
             if answer is None:
-                answer = _failed(segment, "error", unwritten(error, "the run was stopped"))
+                told = unwritten(error, "the run was stopped")
+                answer = _failed(segment, "error", RunError(told.code, told.message, hint=told.hint))
             # No portal may resume a run whose client has its answer; one without a client is ended only if held here.
             epoch = journal.epoch or None if journal.head.is_background else None
             await self.runs.end(journal.run_id, answer.status, answer.dump(), epoch)
@@ -287,7 +290,8 @@ class Execution:
         finally:
             with anyio.CancelScope(shield=True):
                 await journal.flushed()
-            self.runs.closed(journal)
+            if live.get(journal.run_id) is journal:  # the next segment may have begun
+                del live[journal.run_id]
         return _noted(await self.runs.answer(journal.run_id, None), segment.notices)
 
     async def _execute_code(self, segment: Segment, sandbox: Sandbox) -> Answer:

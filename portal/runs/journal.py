@@ -19,6 +19,7 @@ import anyio
 import structlog
 
 from manifests.portal_manifest import RunsSettings
+from portal.base.errors import RunsError
 from portal.catalog.authority import Authorization
 from portal.records.ledger import Entry, Ledger
 from portal.records.store import records
@@ -30,7 +31,6 @@ from portal.runs.past import HEAD, Piece, RunHead, dump_chunk, dump_outcome, loa
 from portal.runs.run_state import Activity, Rows, RunState
 from sandbox_runtime.call_port import CallError, Outcome
 from sandbox_runtime.recording import Recording
-from sandbox_runtime.result import RunError
 from upstreams.redaction import Redaction
 
 log = structlog.get_logger()
@@ -48,7 +48,6 @@ class Home(Protocol):
     settings: RunsSettings
     mask: Redaction
     leases: Leases
-    began: float
 
     def register(self, run: str) -> anyio.Event: ...
 
@@ -100,7 +99,7 @@ class Journal:
             return
         known.restore(entry)
         # The rates of this process already count the calls that it made itself.
-        age_seconds = time.time() - known.at if known.at < self.runs.began else None
+        age_seconds = time.time() - known.at if known.at < self.runs.leases.began else None
         self.authorization.prime(entry.seq, known.budgets, entry.sources, age_seconds)
 
     def known_outcome(self, entry: Entry) -> Outcome | None:
@@ -158,18 +157,19 @@ class Journal:
 
     async def wait(
         self, row: records.CallRow, ask: Callable[[], Awaitable[None]] | None = None
-    ) -> records.CallRow | CallError:
+    ) -> records.CallRow:
         """Wait until a call is decided, delivered or due; suspend the run if that takes long. Returns the call's row.
 
         `row` is written, unless an earlier segment did. Then `ask` is called, so that the call can be decided.
 
-        Raises FencedError: another portal has taken the run over, or it was ended.
+        Raises FencedError: another portal has taken the run over, or it was ended. Raises RunsError: it cannot be
+        written.
         """
         seq = row.seq
         if seq in self.past.calls:
             row = await self._row_now(seq)  # it may have been decided since the run was resumed
         elif (error := await self._add(row)) is not None:
-            return error
+            raise RunsError(error.code, error.message, error.hint)
         if ask is not None and row.state == "waiting":
             await ask()
         self._activity.waiting.add(seq)
@@ -285,8 +285,7 @@ class Journal:
                 await self.runs.leases.hold(self.run_id, self.epoch)
         except records.StoreError as error:
             log.error("run_not_journaled", run=self.run_id, error=str(error))
-            failure = unwritten(error, f"{row.function} was not called")
-            return CallError(failure.code, failure.message, failure.hint)
+            return unwritten(error, f"{row.function} was not called")
         return None
 
     def _may_park(self, computed: float) -> bool:
@@ -433,12 +432,12 @@ def write_rows(tables: RunTables, *, rows: Rows, mask: Callable[[str], str], max
         tables.finish(run, rows.answer.status, masked(rows.answer.dump()), written.epoch)
 
 
-def unwritten(error: records.StoreError, what: str) -> RunError:
+def unwritten(error: records.StoreError, what: str) -> CallError:
     """The error for something that was not done, because it cannot be journaled first."""
     if isinstance(error, records.OwnLimitError):
-        return RunError(error.code, f"{what}: {error}", hint=error.hint)
+        return CallError(error.code, f"{what}: {error}", error.hint)
     if isinstance(error, records.DatabaseError) and error.is_in_doubt:
         what, hint = f"{what}, as far as is known", "Check whether it was done before you try again."
-        return RunError("journal_failed", f"{what}: the connection to the store of runs was lost", hint=hint)
+        return CallError("journal_failed", f"{what}: the connection to the store of runs was lost", hint)
     hint = "Nothing was done. Until the store can be written, only calls that may be repeated are made."
-    return RunError("journal_failed", f"{what}: it cannot be written to the store of runs", hint=hint)
+    return CallError("journal_failed", f"{what}: it cannot be written to the store of runs", hint)

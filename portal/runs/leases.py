@@ -53,7 +53,9 @@ class Leases:
         clock: Callable[[], float] = boot_seconds,
     ) -> None:
         self._store = store
-        self._url = address.url(store) if address else ""
+        self.address = address
+        self.began = time.time()
+        """When this portal began to hold runs, in seconds since 1970."""
         self._clock = clock
         self._renewed_at = clock()
         """When the last successful heartbeat began, by the clock."""
@@ -66,7 +68,7 @@ class Leases:
 
     async def publish(self) -> None:
         """Tell other portals the URL, before a client gets a session, whose requests they pass on."""
-        if self._url:
+        if self.address:
             with suppress(StoreError):  # the next heartbeat publishes it, too
                 await self._renew(RunTables.beat)
 
@@ -88,7 +90,8 @@ class Leases:
         # Taken before the write, so that this portal counts its lease as over before others do.
         began = self._clock()
         if self._store is not None:
-            await self._store.write(partial(beat, url=self._url))
+            url = self.address.url(self._store) if self.address else ""
+            await self._store.write(partial(beat, url=url))
         self._renewed_at = began
 
     def note_store(self, error: StoreError | None) -> None:

@@ -10,10 +10,10 @@ import anyio.to_thread
 import structlog
 
 from manifests.json_value import Json
+from portal.base.errors import RunsError
 from portal.records.store.records import QuotaError, StoreError, ambiguous
 from portal.records.store.run_tables import RunTables
 from portal.records.store.writer import RunStore
-from sandbox_runtime.call_port import CallError
 from sandbox_runtime.fair_queue import Turns
 from sandbox_runtime.guest_json import encode
 
@@ -61,17 +61,20 @@ class KeptResults:
             return None
         return handle
 
-    async def recall(self, handle: Json, owner: str, carry: Callable[..., object]) -> Json | CallError:
-        """The value behind a handle or a unique prefix of one. `carry` gets its sources before; None if unknown."""
+    async def recall(self, handle: Json, owner: str, carry: Callable[..., object]) -> Json:
+        """The value behind a handle or a unique prefix of one. `carry` gets its sources before; None if unknown.
+
+        Raises RunsError: the caller has no such result.
+        """
         if isinstance(handle, str) and self._store is not None:
             ids = await self._store.read(partial(RunTables.handles, written=handle, owner=owner))
             if len(ids) > 1:
-                return CallError(*ambiguous("handle", handle, ids))
+                raise RunsError(*ambiguous("handle", handle, ids))
             found = await self._store.read(partial(RunTables.kept, handle="".join(ids), owner=owner))
             if found is not None:
                 carry(found[1])
                 return json.loads(found[0])
-        return CallError(
+        raise RunsError(
             "unknown_handle",
             f"there is no kept result {str(handle)[:60]!r}: it has expired, or belongs to another caller",
             "Run the script again that returned it.",
@@ -79,7 +82,7 @@ class KeptResults:
 
     async def search(
         self, arguments: Mapping[str, Json], owner: str, carry: Callable[..., object]
-    ) -> Json | CallError:
+    ) -> list[Json]:
         """Find a text in a kept value, ignoring case: `[{position, text}]`, with some characters around each.
 
         A value that is not a text is searched as indented JSON.
@@ -90,10 +93,8 @@ class KeptResults:
         if not (is_right and wanted and 0 <= context <= MAX_CONTEXT and 1 <= limit <= MAX_HITS):
             what = f"a text, a context from 0 to {MAX_CONTEXT} characters, and a limit from 1 to {MAX_HITS}"
             usage = "Call it as portal.search_text(handle, text, context=200, limit=10)."
-            return CallError("invalid_arguments", f"portal.search_text takes {what}", usage)
+            raise RunsError("invalid_arguments", f"portal.search_text takes {what}", usage)
         value = await self.recall(arguments.get("handle"), owner, carry)
-        if isinstance(value, CallError):
-            return value
         text = value if isinstance(value, str) else json.dumps(value, indent=1, ensure_ascii=False)
         folded, needle = text.lower(), wanted.lower()
         if len(folded) != len(text):  # a few letters fold to two, which would shift positions
