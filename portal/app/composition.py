@@ -190,7 +190,7 @@ async def open_portal(
                     takes_all=runs == "all",
                     workers=settings.workers,
                 )
-                await service.leases.publish()
+                await service.leases.beat()
                 tasks.start_soon(dispatcher.keep)
                 tasks.start_soon(observe_runs, telemetry, kept)
                 tasks.start_soon(Webhooks(manifest, service, kept).keep)

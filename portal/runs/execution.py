@@ -5,6 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from typing import TypeAlias
 
@@ -70,31 +71,27 @@ AwaitUpstreams: TypeAlias = Callable[[Fleet, Collection[str]], Awaitable[object]
 
 @dataclass(frozen=True)
 class RunLimits:
-    """The limits of one run. `wall` is the place that sets its `wall_seconds`; `notices` say what was lowered."""
+    """The limits of one run. `where` gives the place that sets a limit; `notices` say what was lowered."""
 
     limits: Limits
-    manifest: Manifest
-    wall: str
-    notices: tuple[str, ...] = ()
+    where: Callable[[str], str]
+    notices: tuple[str, ...]
 
     @classmethod
     def of(cls, manifest: Manifest, head: RunHead) -> "RunLimits":
         name, limits = manifest.portal.capabilities.limits.of_run(head.is_background)
-        where, most = manifest.where("capabilities", "limits", name), limits.wall_seconds
-        seconds = head.request.timeout_seconds or most
+        place = partial(manifest.where, "capabilities", "limits")
+        where, most = place(name), limits.wall_seconds
+        wall, seconds = (
+            where if name == "wall_seconds" else f"{name}, {where}",
+            head.request.timeout_seconds or most,
+        )
         if seconds < most:
-            lower = limits.model_copy(update={"wall_seconds": seconds})
-            return cls(lower, manifest, "timeout_seconds of this call")
-        place = where if name == "wall_seconds" else f"{name}, {where}"
+            limits, wall = limits.model_copy(update={"wall_seconds": seconds}), "timeout_seconds of this call"
         lowered = f"timeout_seconds {seconds:g} was lowered to limits.{name} = {most:g} ({where})"
         notice = f"{lowered}; `await portal.sleep(hours=6)` can wait longer"
-        return cls(limits, manifest, place, (notice,) if seconds > most else ())
-
-    def where(self, limit: str) -> str:
-        """The place that sets a limit."""
-        if limit == "wall_seconds":
-            return self.wall
-        return self.manifest.where("capabilities", "limits", limit)
+        notices = (notice,) if seconds > most else ()
+        return cls(limits, lambda limit: wall if limit == "wall_seconds" else place(limit), notices)
 
 
 @dataclass(frozen=True, eq=False)
@@ -357,7 +354,11 @@ class Execution:
         log.info("script_ran", run=ledger.run_id, error=error and error.code, calls=ledger.calls, ms=ms)
         if journal is not None:  # it has those of earlier segments, too
             notices = journal.head.notices
-        own = (*segment.context.notices.lines(), *result.notices, *_stdout_notice(result, segment.limits))
+        own = [*segment.context.notices.lines(), *result.notices]
+        if result.stdout_bytes_dropped:
+            limits, where = segment.limits.limits, segment.limits.where("stdout_bytes")
+            limit = f"limits.stdout_bytes = {limits.stdout_bytes:,} ({where})"
+            own.append(f"stdout: {result.stdout_bytes_dropped:,} bytes over {limit} were dropped")
         return Answer(
             status="ok" if error is None else "error",
             run_id=ledger.run_id,
@@ -402,13 +403,6 @@ class Execution:
             f"line {each.line}: {each.message}" + (f". {each.hint}" if each.hint else "")
             for each in diagnostics
         ]
-
-
-def _stdout_notice(result: RunResult, limits: RunLimits) -> tuple[str, ...]:
-    if not result.stdout_bytes_dropped:
-        return ()
-    limit = f"limits.stdout_bytes = {limits.limits.stdout_bytes:,} ({limits.where('stdout_bytes')})"
-    return (f"stdout: {result.stdout_bytes_dropped:,} bytes over {limit} were dropped",)
 
 
 def _may_search(script: str) -> bool:

@@ -123,9 +123,9 @@ class Journal:
         return None
 
     def note_notices(self, notices: Sequence[str]) -> None:
-        """Keep the notices of parsing and checking the script for its answer, which a later segment may give."""
+        """Keep notices about the script and its calls for its answer, which a later segment may give."""
         if notices:
-            self._state.head = replace(self.head, notices=tuple(notices))
+            self._state.head = replace(self.head, notices=(*dict.fromkeys((*self.head.notices, *notices)),))
 
     def note_sources(self, sources: Set[str]) -> None:
         """Keep the sources of what the run read from shared files. Calls record their own sources."""

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -66,24 +65,24 @@ class Leases:
         """Whether no other portal can have taken over the runs of this one."""
         return self._store is None or self._clock() - self._renewed_at < LEASE_SECONDS
 
-    async def publish(self) -> None:
-        """Tell other portals the URL, before a client gets a session, whose requests they pass on."""
-        if self.address:
-            with suppress(StoreError):  # the next heartbeat publishes it, too
-                await self._renew(RunTables.beat)
-
     async def hold(self, run: str, epoch: int) -> None:
         """Renew the lease on a run after missed heartbeats. Raises FencedError: another portal took it; StoreError."""
         while not self.is_holding:
             await self._renew(partial(RunTables.renew, run=run, epoch=epoch))
 
+    async def beat(self) -> None:
+        """Send a heartbeat. The first one tells other portals the URL, before a client gets a session, whose requests
+        they pass on.
+        """
+        try:
+            await self._renew(RunTables.beat)
+            self.note_store(None)
+        except StoreError as error:
+            self.note_store(error)
+
     async def keep(self) -> None:
         while True:
-            try:
-                await self._renew(RunTables.beat)
-                self.note_store(None)
-            except StoreError as error:
-                self.note_store(error)
+            await self.beat()
             await anyio.sleep(BEAT_SECONDS)
 
     async def _renew(self, beat: Callable[..., None]) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -26,13 +27,13 @@ MAX_CONTEXT: Final = 2_000
 MAX_HITS: Final = 100
 
 
+@dataclass(eq=False)
 class KeptResults:
     """The kept results of all callers. Each belongs to the owner of its run, for `runs.keep_days`."""
 
-    def __init__(self, store: RunStore | None, mask: Callable[[str], str]) -> None:
-        self._store = store
-        self._mask = mask
-        self._turns = Turns(1)
+    store: RunStore | None
+    mask: Callable[[str], str]
+    _turns: Turns = field(default_factory=partial(Turns, 1))
 
     async def keep(
         self, run: str, part: str, owner: str, value: Json, sources: Sequence[str] | None
@@ -41,19 +42,19 @@ class KeptResults:
 
         Raises QuotaError.
         """
-        if self._store is None:
+        if self.store is None:
             return None
         # One at a time: many threads that mask and compress would slow down everything else.
         async with self._turns.turn(owner):
-            text = await anyio.to_thread.run_sync(lambda: self._mask(encode(value).decode()).encode())
+            text = await anyio.to_thread.run_sync(lambda: self.mask(encode(value).decode()).encode())
             if len(text) > MAX_KEPT_BYTES:
                 return None
-            sealed = await anyio.to_thread.run_sync(self._store.seal.close, text)
+            sealed = await anyio.to_thread.run_sync(self.store.seal.close, text)
         # The handle is unguessable, because the run's id is.
         handle = f"kept_{hashlib.sha256(f'{run} {part}'.encode()).hexdigest()[:32]}"
         keep = partial(RunTables.keep, handle=handle, owner=owner, value=sealed, sources=sources)
         try:
-            await self._store.write(keep)
+            await self.store.write(keep)
         except QuotaError:
             raise
         except StoreError as error:
@@ -66,11 +67,11 @@ class KeptResults:
 
         Raises RunsError: the caller has no such result.
         """
-        if isinstance(handle, str) and self._store is not None:
-            ids = await self._store.read(partial(RunTables.handles, written=handle, owner=owner))
+        if isinstance(handle, str) and self.store is not None:
+            ids = await self.store.read(partial(RunTables.handles, written=handle, owner=owner))
             if len(ids) > 1:
                 raise RunsError(*ambiguous("handle", handle, ids))
-            found = await self._store.read(partial(RunTables.kept, handle="".join(ids), owner=owner))
+            found = await self.store.read(partial(RunTables.kept, handle="".join(ids), owner=owner))
             if found is not None:
                 carry(found[1])
                 return json.loads(found[0])

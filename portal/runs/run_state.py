@@ -13,9 +13,11 @@ in the store, if its acknowledgement was lost, the next one replaces: its chunk 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple
+from itertools import chain
+from typing import Final, NamedTuple
 
 from manifests.manifest import Budget
+from portal.base.clean_json import is_larger
 from portal.records.ledger import CallState, Ledger
 from portal.records.store.records import CallRow
 from portal.runs.answer import Answer
@@ -59,21 +61,15 @@ class Rows(NamedTuple):
     @property
     def is_brief(self) -> bool:
         """Whether they are at most about 16 KiB as JSON, which takes well under a millisecond to write."""
-        if self.answer is not None:
-            return False  # a run has one answer, which may be large
-        values: list[Any] = [event.text for event in self.events]
-        values += [call.shown for call in self.calls]
-        if self.head is not None:  # its record has the script once more, and as much again of settings
-            values += 3 * [self.head.request.code]
-        for _, _, one in self.outcomes:
-            values += one.text, one.value, one.content, one.data
-        left = _BRIEF_BYTES - 200 * len(self.entries)
-        while values and left > 0:
-            each = values.pop()
-            left -= 8 + (len(each) if isinstance(each, str | bytes | list | dict) else 0)
-            if isinstance(each, list | dict) and left > 0:
-                values += [*each, *each.values()] if isinstance(each, dict) else each
-        return left > 0
+        outcomes = [outcome for _, _, outcome in self.outcomes]
+        texts = [event.text for event in self.events], [call.shown for call in self.calls]
+        sizes = [len(text or b"") for text in (*chain(*texts), *(one.text for one in outcomes))]
+        # The record in a head has the script once more, and as much again of settings.
+        code = 0 if self.head is None else 3 * len(self.head.request.code)
+        left = _BRIEF_BYTES - code - sum(sizes) - 8 * len(sizes) - 200 * len(self.entries)
+        # A run has one answer, which may be large.
+        values = [[one.value, one.content, one.data] for one in outcomes]
+        return self.answer is None and not is_larger(values, left)
 
 
 class RunState:

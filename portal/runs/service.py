@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Awaitable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 from weakref import WeakValueDictionary
@@ -26,15 +26,7 @@ from portal.records.store.writer import RunStore
 from portal.records.telemetry.instruments import current_trace
 from portal.runs.answer import Answer
 from portal.runs.components import Components
-from portal.runs.decisions import (
-    answer_of,
-    cancel_run,
-    decide_call,
-    find_run,
-    find_seen,
-    let_pass,
-    refuse_too_long,
-)
+from portal.runs.decisions import answer_of, cancel_run, decide_call, find_run, find_seen, let_pass
 from portal.runs.forms import MAX_CALLS, approval_form, decision_of
 from portal.runs.journal import Journal, unwritten
 from portal.runs.leases import Address, Leases
@@ -118,7 +110,6 @@ class Runs:
     async def start(self, profile: str | None, request: ExecuteCode, caller: Caller) -> Answer:
         """Run a script in the background. The answer says only that it runs, under which id. Raises RunsError."""
         store = self.store_or_error("A run in the background")
-        refuse_too_long(request.code)
         head = RunHead(request, caller, profile, is_background=True, trace=current_trace(), began=time.time())
         row = new_row(new_run_id(), caller.run_owner, head, None, self.settings.max_age_days)
         row = replace(row, state="waiting", wake_at=0.0, title=self.mask(row.title))
@@ -236,18 +227,18 @@ class Runs:
         self.wake(*self._waits)
 
 
+@dataclass(eq=False)
 class Questions:
     """The questions to the people at the clients that wait for runs."""
 
-    def __init__(self, runs: Runs, tasks: TaskGroup) -> None:
-        self.runs = runs
-        self._tasks = tasks
-        self._channels: dict[str, ClientChannel] = {}
-        """The clients that wait for a run, and can be asked while they do."""
-        self._open: dict[str, dict[int, anyio.CancelScope]] = {}
-        """By run and call: the task that asks. A question is open until its decision is written."""
-        self._unshown: dict[str, dict[int, Json]] = {}
-        """By run: the calls that its next form will show."""
+    runs: Runs
+    tasks: TaskGroup
+    _channels: dict[str, ClientChannel] = field(default_factory=dict)
+    """The clients that wait for a run, and can be asked while they do."""
+    _open: dict[str, dict[int, anyio.CancelScope]] = field(default_factory=dict)
+    """By run and call: the task that asks. A question is open until its decision is written."""
+    _unshown: dict[str, dict[int, Json]] = field(default_factory=dict)
+    """By run: the calls that its next form will show."""
 
     def channel(self, run: str) -> ClientChannel:
         """The client of a run that has been asked, and still waits."""
@@ -267,7 +258,7 @@ class Questions:
         unshown = self._unshown.setdefault(run, {})
         scope = self._open.setdefault(run, {})[seq] = anyio.CancelScope()
         unshown[seq] = asked
-        self._tasks.start_soon(self._show, run, unshown, channel, scope)
+        self.tasks.start_soon(self._show, run, unshown, channel, scope)
 
     async def _show(
         self, run: str, unshown: dict[int, Json], channel: ClientChannel, scope: anyio.CancelScope

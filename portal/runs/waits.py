@@ -103,8 +103,7 @@ class Waits:
         decision = json.loads(row.decision or b"{}")
         self.authorization.audit.decided(seq, function, row.state, row.decided_by, decision)
         if through := decision.get("through"):
-            told = f"call {seq} ({function}) was approved with call {through}"
-            journal.note_notices([*dict.fromkeys((*journal.head.notices, told))])
+            journal.note_notices([f"call {seq} ({function}) was approved with call {through}"])
         if row.state == "approved":
             return row
         reason = decision.get("reason") or ""
