@@ -190,7 +190,8 @@ async def open_portal(
                     takes_all=runs == "all",
                     workers=settings.workers,
                 )
-                await service.leases.beat()
+                if address is not None:
+                    await service.leases.beat()
                 tasks.start_soon(dispatcher.keep)
                 tasks.start_soon(observe_runs, telemetry, kept)
                 tasks.start_soon(Webhooks(manifest, service, kept).keep)

@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections.abc import Callable
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -50,7 +50,7 @@ class Components:
         async with self._opening:
             if sha256 not in self._opened:
                 path = self._path(sha256)
-                if not path.exists() and not await self._fetch(sha256, path):
+                if not path.exists() and not await self._fetch(sha256):
                     raise RecordError(
                         f"it began in the guest component {sha256[:12]}..., which is not kept here"
                     )
@@ -63,7 +63,7 @@ class Components:
                     ) from error
             return self._opened[sha256]
 
-    async def _fetch(self, sha256: str, path: Path) -> bool:
+    async def _fetch(self, sha256: str) -> bool:
         """Get a component that another portal keeps in the store. Returns whether it is there."""
         if self.store is None:
             return False
@@ -73,7 +73,7 @@ class Components:
 
         def write() -> None:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            write_whole(path, content, is_lasting=False)
+            write_whole(self._path(sha256), content, is_lasting=False)
 
         await anyio.to_thread.run_sync(write)
         return True
@@ -92,11 +92,9 @@ class Components:
         return self.folder / f"{sha256}.wasm"
 
     def _keep(self, component: Path, to: Path) -> None:
-        if to.exists():
-            return
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with suppress(FileExistsError):
+        if not to.exists():
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             try:
                 os.link(component, to)
-            except OSError:  # another file system, or one without links
+            except OSError:  # another file system, or one without links; or it exists by now
                 write_whole(to, component.read_bytes(), is_lasting=False)

@@ -63,17 +63,14 @@ def content_blocks(emitted: Sequence[dict[str, Json]], max_text_tokens: int) -> 
     for position, raw in enumerate(emitted[:MAX_BLOCKS]):
         try:
             block = _block(raw)
+            text = _text(block)
+            if not is_within(text, left_tokens):
+                raise ValueError(f"its text exceeds the remaining {left_tokens:,} tokens")
         except ValueError as error:
-            notices.append(f"portal.emit: block {position} was dropped: {error}. {ALLOWED}")
-            continue
-        text = _text(block)
-        if not is_within(text, left_tokens):
-            notices.append(
-                f"portal.emit: block {position} was dropped: its text exceeds the remaining {left_tokens:,} tokens"
-            )
-            continue
-        left_tokens -= count_tokens(text)
-        blocks.append(block)
+            notices.append(f"portal.emit: block {position} was dropped: {error}")
+        else:
+            left_tokens -= count_tokens(text)
+            blocks.append(block)
     if len(emitted) > MAX_BLOCKS:
         notices.append(
             f"portal.emit: {len(emitted) - MAX_BLOCKS} blocks beyond the first {MAX_BLOCKS} were dropped"
@@ -86,20 +83,20 @@ def _block(raw: dict[str, Json]) -> types.ContentBlock:
     kind = raw.get("type")
     if not isinstance(kind, str) or kind not in _KINDS:
         shown = f"unknown: {kind[:40]!r}" if isinstance(kind, str) else "not a string"
-        raise ValueError(f"its type is {shown}")
+        raise ValueError(f"its type is {shown}. {ALLOWED}")
     try:
         block = _KINDS[kind].model_validate(_mended(raw))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         # pydantic adds the class of the resource that it tried.
         place = ".".join(str(step) for step in first["loc"] if not str(step).endswith("Contents"))
-        raise ValueError(f"{kind}: {place[:80]}: {first['msg'][:80]}") from error
+        raise ValueError(f"{kind}: {place[:80]}: {first['msg'][:80]}. {ALLOWED}") from error
     binary = block.resource if isinstance(block, types.EmbeddedResource) else block
     try:
         base64.b64decode(getattr(binary, "data", getattr(binary, "blob", "")), validate=True)
     except ValueError:
         # Some clients reject a whole answer because of one invalid image.
-        raise ValueError(f"{kind}: its data is not valid base64") from None
+        raise ValueError(f"{kind}: its data is not valid base64. {ALLOWED}") from None
     return block
 
 

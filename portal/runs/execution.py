@@ -243,11 +243,10 @@ class Execution:
                 answer = await self._journaled(segment, sandbox)
             identifier = session.id if session is not None and session.alive else None
         except SessionError as error:
-            return _refused(ledger, RunError(error.code, str(error), hint=error.hint))
-        if request.session is not None and identifier is None:
-            lost = "the session ended with this run; its variables are lost"
-            answer = replace(answer, notices=(*answer.notices, lost))
-        return replace(answer, session=identifier)
+            return Answer("refused", piece.run_id, error=RunError(error.code, str(error), hint=error.hint))
+        is_lost = request.session is not None and identifier is None
+        lost = ["the session ended with this run; its variables are lost"] * is_lost
+        return replace(answer, session=identifier, notices=(*answer.notices, *lost))
 
     def _recording(self, piece: Piece, grants: RunGrants) -> Recording:
         """A new recording, or one that begins with the record of earlier segments."""
@@ -263,33 +262,33 @@ class Execution:
         """
         journal = segment.journal
         if journal is None:
-            return _noted(await self._execute_code(segment, sandbox), segment.notices)
+            return await self._execute_code(segment, sandbox)
         answer: Answer | None = None
-        live = self.runs.live
-        live[journal.run_id] = journal
+        run, live = segment.piece.run_id, self.runs.live
+        live[run] = journal
         try:
             with journal.scope:
-                answer = _noted(await self._execute_code(segment, sandbox), segment.notices)
+                answer = await self._execute_code(segment, sandbox)
             if answer is not None:
                 await journal.finish(answer)
                 return answer
         except FencedError:
             pass
         except StoreError as error:
-            log.error("run_not_journaled", run=journal.run_id, error=str(error))
+            log.error("run_not_journaled", run=run, error=str(error))
             if answer is None:
                 told = unwritten(error, "the run was stopped")
                 answer = _failed(segment, "error", RunError(told.code, told.message, hint=told.hint))
             # No portal may resume a run whose client has its answer; one without a client is ended only if held here.
             epoch = journal.epoch or None if journal.head.is_background else None
-            await self.runs.end(journal.run_id, answer.status, answer.dump(), epoch)
+            await self.runs.end(run, answer.status, answer.dump(), epoch)
             return replace(answer, notices=(*answer.notices, _UNWRITTEN))
         finally:
             with anyio.CancelScope(shield=True):
                 await journal.flushed()
-            if live.get(journal.run_id) is journal:  # the next segment may have begun
-                del live[journal.run_id]
-        return _noted(await self.runs.answer(journal.run_id, None), segment.notices)
+            if live.get(run) is journal:  # the next segment may have begun
+                del live[run]
+        return await self.runs.answer(run, None)
 
     async def _execute_code(self, segment: Segment, sandbox: Sandbox) -> Answer:
         """Prepare the script, wait for its upstreams, check it, run it, and answer."""
@@ -304,7 +303,7 @@ class Execution:
             # A script that may search waits for every upstream first.
             prepared = await run.prepare(code, context.snapshot.namespaces, may_begin=not _may_search(code))
             if prepared.error is not None:
-                refused = _refused(ledger, prepared.error, prepared.notices)
+                refused = _refused(segment, prepared.error, prepared.notices)
                 return replace(refused, at=at_line(prepared.error, code))
             stage("waiting for starting upstreams")
             await self._await_mentioned(context.snapshot, prepared)
@@ -312,7 +311,7 @@ class Execution:
             async with self.catalog.steady() as snapshot:
                 error, found = await self._check(prepared, snapshot, caller)
             if error is not None:
-                return _refused(ledger, error, prepared.notices)
+                return _refused(segment, error, prepared.notices)
             notices = (*prepared.notices, *found)
             if segment.journal is not None:
                 segment.journal.note_notices(notices)
@@ -367,7 +366,7 @@ class Execution:
             error=error,
             at="" if error is None else at_line(error, code),
             calls=ledger.rows(),
-            notices=(*notices, *own),
+            notices=(*segment.notices, *notices, *own),
             emitted=result.emitted,
             sources=sorted(segment.context.authorization.sources),
         )
@@ -412,16 +411,13 @@ def _may_search(script: str) -> bool:
     return found is not None and _SEARCHED.search(script, found.end()) is not None
 
 
-def _noted(answer: Answer, notices: Sequence[str]) -> Answer:
-    return replace(answer, notices=(*notices, *answer.notices))
-
-
 def _failed(segment: Segment, status: RunState, error: RunError) -> Answer:
-    return Answer(status, segment.piece.run_id, error=error, calls=segment.context.ledger.rows())
+    calls = segment.context.ledger.rows()
+    return Answer(status, segment.piece.run_id, error=error, calls=calls, notices=segment.notices)
 
 
-def _refused(ledger: Ledger, error: RunError, notices: Sequence[str] = ()) -> Answer:
-    return Answer("refused", ledger.run_id, error=error, notices=tuple(notices))
+def _refused(segment: Segment, error: RunError, notices: Sequence[str]) -> Answer:
+    return Answer("refused", segment.piece.run_id, error=error, notices=(*segment.notices, *notices))
 
 
 def _check_error(diagnostics: list[Diagnostic]) -> RunError:

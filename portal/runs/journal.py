@@ -54,31 +54,28 @@ class Home(Protocol):
     def wake(self) -> None: ...
 
 
+@dataclass(eq=False)
 class Journal:
     """Journals one segment of a run: from start or resume until it ends or is suspended.
 
     `recording` is None for a run of a session, which cannot be resumed elsewhere. It may wait, but is never suspended.
     """
 
-    def __init__(
-        self,
-        piece: Piece,
-        runs: Home,
-        store: RunStore,
-        park_seconds: float,
-        recording: Recording | None,
-        ledger: Ledger,
-        authorization: Authorization,
-    ) -> None:
-        self.run_id, self.past, self.runs, self.store = piece.run_id, piece.past, runs, store
-        self.recording, self.ledger, self.authorization = recording, ledger, authorization
-        self.park_seconds = park_seconds
-        self.scope = anyio.CancelScope()
-        """Contains the segment; suspending the run cancels it."""
-        self._state = RunState(piece, recording, ledger, authorization.counted)
-        self._activity = Activity()
-        self._writer = JournalWriter(self._state, store, runs, self.scope)
-        self._suspending: asyncio.Task[bool] | None = None
+    piece: Piece
+    runs: Home
+    store: RunStore
+    park_seconds: float
+    recording: Recording | None
+    ledger: Ledger
+    authorization: Authorization
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    """Contains the segment; suspending the run cancels it."""
+    _activity: Activity = field(default_factory=Activity)
+    _suspending: asyncio.Task[bool] | None = None
+
+    def __post_init__(self) -> None:
+        self._state = RunState(self.piece, self.recording, self.ledger, self.authorization.counted)
+        self._writer = JournalWriter(self._state, self.store, self.runs, self.scope)
 
     @property
     def epoch(self) -> int:
@@ -94,8 +91,8 @@ class Journal:
     def opened(self, entry: Entry) -> None:
         """Note that the script made a call. In a replay, its entry is restored from the journal."""
         self._state.touched.add(entry.seq)
-        known = self.past.entries.get(entry.seq)
-        if known is None or entry.seq not in self.past.settled:
+        known = self.piece.past.entries.get(entry.seq)
+        if known is None or entry.seq not in self.piece.past.settled:
             return
         known.restore(entry)
         # The rates of this process already count the calls that it made itself.
@@ -107,7 +104,7 @@ class Journal:
 
         The error `outcome_unknown` if the call may have happened and may not be repeated. None: make the call (again).
         """
-        row = self.past.calls.get(entry.seq)
+        row = self.piece.past.calls.get(entry.seq)
         if row is not None and row.outcome is not None:
             state, outcome = load_outcome(row.outcome)
             entry.end(state, outcome.error)
@@ -153,7 +150,7 @@ class Journal:
         """
         if self.recording is None:
             return None
-        return await self._add(records.CallRow(self.run_id, seq, "call", function, "intended"))
+        return await self._add(records.CallRow(self.piece.run_id, seq, "call", function, "intended"))
 
     async def wait(
         self, row: records.CallRow, ask: Callable[[], Awaitable[None]] | None = None
@@ -166,7 +163,7 @@ class Journal:
         written.
         """
         seq = row.seq
-        if seq in self.past.calls:
+        if seq in self.piece.past.calls:
             row = await self._row_now(seq)  # it may have been decided since the run was resumed
         elif (error := await self._add(row)) is not None:
             raise RunsError(error.code, error.message, error.hint)
@@ -179,7 +176,7 @@ class Journal:
                 computed, park_at = self._cpu_seconds(), time.monotonic() + self.park_seconds
                 while (left := min(self._due_in(row), park_at - time.monotonic())) > 0:
                     # Register, then read: a decision in between sets the event, and one may precede the call's row.
-                    changed = self.runs.register(self.run_id)
+                    changed = self.runs.register(self.piece.run_id)
                     row = await self._row_now(seq)
                     with anyio.move_on_after(min(left, self._due_in(row))):
                         await changed.wait()
@@ -198,13 +195,13 @@ class Journal:
         """Read the call's row. While the store cannot be read, keep trying."""
         while True:
             try:
-                found = await self.store.read(partial(RunTables.call, run=self.run_id, seq=seq))
+                found = await self.store.read(partial(RunTables.call, run=self.piece.run_id, seq=seq))
                 break
             except records.DatabaseError as error:
-                log.error("runs_not_read", run=self.run_id, error=str(error))
+                log.error("runs_not_read", run=self.piece.run_id, error=str(error))
                 await anyio.sleep(RETRY_SECONDS)
         if found is None:
-            raise records.FencedError(self.run_id)
+            raise records.FencedError(self.piece.run_id)
         return found
 
     def _due_in(self, row: records.CallRow) -> float:
@@ -242,11 +239,11 @@ class Journal:
     async def _park(self, waiting: Sequence[int]) -> bool:
         try:
             await self._writer.flush()
-            park = partial(RunTables.park, run=self.run_id, epoch=self.epoch, waiting=waiting)
+            park = partial(RunTables.park, run=self.piece.run_id, epoch=self.epoch, waiting=waiting)
             await self.store.write(park, is_lasting=True)
         except records.StoreError as error:
             self._suspending = None
-            log.error("run_not_parked", run=self.run_id, error=str(error))
+            log.error("run_not_parked", run=self.piece.run_id, error=str(error))
             return False
         except records.FencedError:
             pass
@@ -282,9 +279,9 @@ class Journal:
             # If this process was stopped for a while (SIGSTOP, a suspended machine), its lease may have run out, and
             # another portal would report the call as unknown while this one sends it.
             if row.state == "intended":
-                await self.runs.leases.hold(self.run_id, self.epoch)
+                await self.runs.leases.hold(self.piece.run_id, self.epoch)
         except records.StoreError as error:
-            log.error("run_not_journaled", run=self.run_id, error=str(error))
+            log.error("run_not_journaled", run=self.piece.run_id, error=str(error))
             return unwritten(error, f"{row.function} was not called")
         return None
 

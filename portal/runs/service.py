@@ -203,10 +203,9 @@ class Runs:
         """Deliver an event. Returns whether it was the first delivery; None for an unknown token."""
         deliver = partial(RunTables.deliver, token=token, payload=payload)
         found = await self.store_or_error().write(deliver, is_lasting=True)
-        if found is None:
-            return None
-        self.wake(found[0])
-        return found[1]
+        if found is not None:
+            self.wake(found[0])
+        return found and found[1]
 
     def store_or_error(self, what: str = "This") -> RunStore:
         """The store, without which there is no `what`. Raises RunsError: the portal has no store."""

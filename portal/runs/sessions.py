@@ -141,29 +141,24 @@ class Sessions:
                 return False
             self._drop(largest)
 
-    def _full_id(self, written: str, caller: Caller) -> str:
-        """The id of the caller's only session with this prefix, if the caller is known; else the text itself."""
-        digits = written.removeprefix(self.home)
-        held = *self._busy.items(), *((each, idle.caller) for each, idle in self._idle.items())
-        own = [str(each) for each, holder in held if holder.owner == caller.owner != ""]
-        found = [each for each in own if len(digits) >= 4 and each.startswith(self.home + digits)]
-        if len(found) > 1:
-            raise SessionError(*ambiguous("session", written, found))
-        return found[0] if found else written
-
     def _resume(self, identifier: str, caller: Caller) -> tuple[Session, Caller]:
-        identifier = self._full_id(identifier, caller)
-        busy = self._busy.get(identifier)
-        if busy is not None and busy.owner == caller.owner:
-            message = f"session {identifier[:40]!r} is running another script"
-            raise SessionError("session_busy", message, "Wait for its answer, or start another session.")
-        idle = self._idle.get(identifier)
-        if idle is None or idle.caller.owner != caller.owner:
+        """Take the caller's idle session with this id; if the caller is known, a unique prefix will do."""
+        start = self.home + identifier.removeprefix(self.home)
+        held = *self._busy.items(), *((each, idle.caller) for each, idle in self._idle.items())
+        own = [each for each, holder in held if isinstance(each, str) and holder.owner == caller.owner]
+        may_be_short = caller.owner and len(start) - len(self.home) >= 4
+        found = [each for each in own if each == identifier or (may_be_short and each.startswith(start))]
+        if len(found) > 1:
+            raise SessionError(*ambiguous("session", identifier, found))
+        if not found:
             raise SessionError(
                 "unknown_session",
                 f"session {identifier[:40]!r} does not exist. It ended, was idle for more than "
                 f"{self.settings.session_idle_seconds:g} s, made room for another, or belongs to another connection",
                 'Pass session="new" to start one, and define again what the script needs.',
             )
-        del self._idle[identifier]
+        if found[0] in self._busy:
+            message = f"session {found[0][:40]!r} is running another script"
+            raise SessionError("session_busy", message, "Wait for its answer, or start another session.")
+        idle = self._idle.pop(found[0])
         return idle.session, idle.caller

@@ -96,8 +96,10 @@ class Waits:
         journal = self._journal_for(f"{function} asks a person, and asking")
         may_decide = self.runs.approvers.refusal(self.owner, self.channel.decider) is None
         channel = self.channel if may_decide and self.channel.can_ask_person else None
-        ask = partial(self.runs.questions.ask, journal.run_id, seq, self.runs.mask.in_value(shown), channel)
-        row = await journal.wait(replace(asking, run=journal.run_id, shown=encode(shown)), ask)
+        ask = partial(
+            self.runs.questions.ask, journal.piece.run_id, seq, self.runs.mask.in_value(shown), channel
+        )
+        row = await journal.wait(replace(asking, run=journal.piece.run_id, shown=encode(shown)), ask)
         if row.state not in ("approved", "denied"):
             raise RunsError("cancelled", f"{function} no longer waits for a decision", "Nothing was sent.")
         decision = json.loads(row.decision or b"{}")
@@ -118,11 +120,11 @@ class Waits:
             raise _invalid("portal.sleep takes seconds from 0 to a year", seconds)
         if journal is None and seconds > 60:
             journal = self._journal_for("portal.sleep for more than a minute")
-        if journal is None or (seconds <= journal.park_seconds and seq not in journal.past.calls):
+        if journal is None or (seconds <= journal.park_seconds and seq not in journal.piece.past.calls):
             await anyio.sleep(seconds)
         else:
             due_at = journal.store.now() + seconds
-            await journal.wait(CallRow(journal.run_id, seq, "sleep", SLEEP, "waiting", due_at=due_at))
+            await journal.wait(CallRow(journal.piece.run_id, seq, "sleep", SLEEP, "waiting", due_at=due_at))
 
     async def _event(self, seq: int, arguments: Mapping[str, Json]) -> Json:
         timeout = arguments.get("timeout")
@@ -130,7 +132,7 @@ class Waits:
             raise _invalid("the timeout of portal.event is in seconds, from 0 to a year", timeout)
         await self._event_url(seq, arguments)  # without a URL, the run cannot wait for the event either
         journal, name = self._journal_for(EVENT), str(arguments["name"])
-        due_at, run = None if timeout is None else journal.store.now() + timeout, journal.run_id
+        due_at, run = None if timeout is None else journal.store.now() + timeout, journal.piece.run_id
         payload = partial(RunTables.payload, run=run, name=name)
         known = await journal.store.read(payload)
         if known is None:
@@ -152,7 +154,7 @@ class Waits:
         if self.runs.public_url is None:
             raise RunsError("no_public_url", "events need a URL, and this portal has none", ASK_OPERATOR)
         await journal.begin()
-        token = await journal.store.write(partial(RunTables.hook, run=journal.run_id, name=name))
+        token = await journal.store.write(partial(RunTables.hook, run=journal.piece.run_id, name=name))
         return f"{self.runs.public_url}/hooks/{token}"
 
     async def _approve(self, seq: int, arguments: Mapping[str, Json]) -> bool:
