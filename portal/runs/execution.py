@@ -303,7 +303,7 @@ class Execution:
             # A script that may search waits for every upstream first.
             prepared = await run.prepare(code, context.snapshot.namespaces, may_begin=not _may_search(code))
             if prepared.error is not None:
-                refused = _refused(segment, prepared.error, prepared.notices)
+                refused = _failed(segment, "refused", prepared.error, prepared.notices)
                 return replace(refused, at=at_line(prepared.error, code))
             stage("waiting for starting upstreams")
             await self._await_mentioned(context.snapshot, prepared)
@@ -311,7 +311,7 @@ class Execution:
             async with self.catalog.steady() as snapshot:
                 error, found = await self._check(prepared, snapshot, caller)
             if error is not None:
-                return _refused(segment, error, prepared.notices)
+                return _failed(segment, "refused", error, prepared.notices)
             notices = (*prepared.notices, *found)
             if segment.journal is not None:
                 segment.journal.note_notices(notices)
@@ -411,13 +411,9 @@ def _may_search(script: str) -> bool:
     return found is not None and _SEARCHED.search(script, found.end()) is not None
 
 
-def _failed(segment: Segment, status: RunState, error: RunError) -> Answer:
-    calls = segment.context.ledger.rows()
-    return Answer(status, segment.piece.run_id, error=error, calls=calls, notices=segment.notices)
-
-
-def _refused(segment: Segment, error: RunError, notices: Sequence[str]) -> Answer:
-    return Answer("refused", segment.piece.run_id, error=error, notices=(*segment.notices, *notices))
+def _failed(segment: Segment, status: RunState, error: RunError, notices: Sequence[str] = ()) -> Answer:
+    notices, calls = (*segment.notices, *notices), segment.context.ledger.rows()
+    return Answer(status, segment.piece.run_id, error=error, calls=calls, notices=notices)
 
 
 def _check_error(diagnostics: list[Diagnostic]) -> RunError:

@@ -393,7 +393,7 @@ class JournalWriter:
         elif error is not None:
             self._write_outcomes_in(RETRY_SECONDS)
             if not transaction.is_awaited:
-                log.error("run_not_journaled", run=self._state.run_id, error=str(error))
+                log.error("run_not_journaled", run=self._state.piece.run_id, error=str(error))
         transaction.ended.set()
         if self._due is not None:
             self._begin()

@@ -72,30 +72,30 @@ class Rows(NamedTuple):
         return self.answer is None and not is_larger(values, left)
 
 
+@dataclass(eq=False)
 class RunState:
     """Knows what of a segment is written, and what is not. `recording` is None for a run of a session.
 
     `counted` has the budgets that each call spent, by `seq`.
     """
 
-    def __init__(
-        self,
-        piece: Piece,
-        recording: Recording | None,
-        ledger: Ledger,
-        counted: Mapping[int, Sequence[Budget]],
-    ) -> None:
-        self.run_id, self.head = piece.run_id, piece.head
-        self.recording, self.ledger, self.counted = recording, ledger, counted
-        record = piece.past.record
-        self.written = Written(piece.epoch, piece.past.chunks, len(record.events) if record else 0, None)
-        self.with_row = {*piece.past.calls}
+    piece: Piece
+    recording: Recording | None
+    ledger: Ledger
+    counted: Mapping[int, Sequence[Budget]]
+    touched: set[int] = field(default_factory=set)
+    """The calls whose entries in the ledger are to be written."""
+    calls: list[CallRow] = field(default_factory=list)
+    """Those that are intended, or begin to wait."""
+    outcomes: list[tuple[int, CallState, Outcome]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        past, self.head = self.piece.past, self.piece.head
+        self.written = Written(
+            self.piece.epoch, past.chunks, len(past.record.events) if past.record else 0, None
+        )
+        self.with_row = {*past.calls}
         """The calls that have a row in the store, so that their outcomes have to be written."""
-        self.touched: set[int] = set()
-        """The calls whose entries in the ledger are to be written."""
-        self.calls: list[CallRow] = []
-        """Those that are intended, or begin to wait."""
-        self.outcomes: list[tuple[int, CallState, Outcome]] = []
 
     def begin(self, answer: Answer | None = None) -> Rows:
         """The rows of the next transaction, with everything that happened before. `answer` makes it the last one."""
@@ -115,7 +115,7 @@ class RunState:
         written = Written(epoch or 1, chunks + bool(events or entries), count + len(events), self.head)
         changed, outcomes = None if self.head is head else self.head, tuple(self.outcomes)
         self.touched = set()
-        return Rows(self.run_id, written, not epoch, changed, events, entries, calls, outcomes, answer)
+        return Rows(self.piece.run_id, written, not epoch, changed, events, entries, calls, outcomes, answer)
 
     def ended(self, rows: Rows, *, is_committed: bool) -> None:
         """The transaction that writes these rows has ended."""

@@ -1,7 +1,7 @@
 """The runs of one portal, for executions, and for people and their tools. Also asks the person at a run's client."""
 
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -69,8 +69,8 @@ class Runs:
         """The journals of the segments that are under way in this process; None for one that is about to begin."""
         self.questions = Questions(self, tasks)
         self.approvers = Approvers.of(manifest)
-        self.unwritten: dict[str, tuple[RunState, bytes | None, int | None]] = {}
-        """The ends of runs that could not be written yet."""
+        self.unwritten: dict[str, Callable[[], Awaitable[None]]] = {}
+        """What ends the runs whose ends could not be written yet."""
 
     @property
     def public_url(self) -> str | None:
@@ -141,15 +141,14 @@ class Runs:
             return
         except StoreError as error:
             log.error("run_not_ended", run=run, error=str(error))
-            self.unwritten[run] = state, answer, epoch
+            self.unwritten[run] = partial(self.end, run, state, answer, epoch)
         else:
             self.wake()
 
     async def write_ends(self) -> None:
         """Try again to write the ends that could not be written."""
-        for run, ended in [*self.unwritten.items()]:
-            del self.unwritten[run]
-            await self.end(run, *ended)
+        for run in [*self.unwritten]:
+            await self.unwritten.pop(run)()
 
     async def final_answer(self, run: str, *, to_its_end: bool = False) -> Answer:
         """The answer for the client of a suspended run: the final answer if `to_its_end`, or while the client has an
