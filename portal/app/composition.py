@@ -178,7 +178,8 @@ async def open_portal(
                 dispatcher = Dispatcher(
                     service, kept, tasks, views.go_on, takes_all=runs == "all", workers=settings.workers
                 )
-                await service.leases.publish()
+                if address is not None:
+                    await service.leases.beat()
                 tasks.start_soon(dispatcher.keep)
                 tasks.start_soon(observe_runs, telemetry, kept)
                 tasks.start_soon(Webhooks(manifest, service, kept).keep)

@@ -4,7 +4,7 @@ PortalError
 ├── OpenBindError     the address is not loopback, and no token is set
 ├── AuditError        the audit log cannot be written to
 ├── TelemetryError    the packages for telemetry are not installed
-└── RunsError         a person's request about a run is refused
+└── RunsError         a request of a person or a script about a run is refused
 
 RuleError             data, not raised: a rule of the manifest refuses a call
 UnreachableError      data, not raised: the upstream of a call is down or does not answer
@@ -56,7 +56,7 @@ class TelemetryError(PortalError):
 
 
 class RunsError(PortalError):
-    """A person's request about a run is refused. Nothing was changed. `code` is stable."""
+    """A request of a person or a script about a run is refused. Nothing was changed. `code` is stable."""
 
     def __init__(self, code: str, message: str, hint: str = "") -> None:
         super().__init__(message)

@@ -4,7 +4,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from mcp_types import ContentBlock
@@ -131,7 +131,7 @@ class Answer:
 
     def dump(self) -> bytes:
         error = None if self.error is None else asdict(self.error)
-        return encode({**{each.name: getattr(self, each.name) for each in fields(self)}, "error": error})
+        return encode({**vars(self), "error": error})
 
 
 def at_line(error: RunError, code: str) -> str:

@@ -3,7 +3,8 @@
 import hashlib
 import os
 from collections.abc import Callable
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -21,32 +22,26 @@ from sandbox_runtime.sandbox import Sandbox, open_sandbox
 log = structlog.get_logger()
 
 
+@dataclass(eq=False)
 class Components:
     """The components that the runs of one store began in. In a folder, and in a store that machines share, too."""
 
-    def __init__(
-        self,
-        folder: Path,
-        stack: AsyncExitStack,
-        progress: Callable[[str], None],
-        store: RunStore | None = None,
-    ) -> None:
-        self._folder = folder
-        self._store = store
-        self._stack = stack
-        self._progress = progress
-        self._present = ""
-        self._opened: dict[str, Sandbox] = {}
-        self._opening = anyio.Lock()
+    folder: Path
+    stack: AsyncExitStack
+    progress: Callable[[str], None]
+    store: RunStore | None = None
+    _present: str = ""
+    _opened: dict[str, Sandbox] = field(default_factory=dict)
+    _opening: anyio.Lock = field(default_factory=anyio.Lock)
 
     async def keep(self, component: Path, sha256: str) -> None:
         """Keep the component that runs begin in from now on. It is a hard link where possible, which costs no disk."""
         self._present = sha256
         try:
             await anyio.to_thread.run_sync(self._keep, component, self._path(sha256))
-            if self._store is not None:
+            if self.store is not None:
                 content = await anyio.to_thread.run_sync(component.read_bytes)
-                await self._store.write(partial(RunTables.put_component, sha256=sha256, content=content))
+                await self.store.write(partial(RunTables.put_component, sha256=sha256, content=content))
         except (OSError, StoreError) as error:
             log.warning("component_not_kept", reason=getattr(error, "strerror", None) or str(error))
 
@@ -55,53 +50,51 @@ class Components:
         async with self._opening:
             if sha256 not in self._opened:
                 path = self._path(sha256)
-                if not path.exists() and not await self._fetch(sha256, path):
+                if not path.exists() and not await self._fetch(sha256):
                     raise RecordError(
                         f"it began in the guest component {sha256[:12]}..., which is not kept here"
                     )
-                opening = open_sandbox(workers=1, component=path, progress=self._progress)
+                opening = open_sandbox(workers=1, component=path, progress=self.progress)
                 try:
-                    self._opened[sha256] = await self._stack.enter_async_context(opening)
+                    self._opened[sha256] = await self.stack.enter_async_context(opening)
                 except SandboxError as error:
                     raise RecordError(
                         f"its guest component {sha256[:12]}... cannot be run: {error}"
                     ) from error
             return self._opened[sha256]
 
-    async def _fetch(self, sha256: str, path: Path) -> bool:
+    async def _fetch(self, sha256: str) -> bool:
         """Get a component that another portal keeps in the store. Returns whether it is there."""
-        if self._store is None:
+        if self.store is None:
             return False
-        content = await self._store.read(partial(RunTables.component, sha256=sha256))
+        content = await self.store.read(partial(RunTables.component, sha256=sha256))
         if content is None or hashlib.sha256(content).hexdigest() != sha256:
             return False
 
         def write() -> None:
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            write_whole(path, content, is_lasting=False)
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_whole(self._path(sha256), content, is_lasting=False)
 
         await anyio.to_thread.run_sync(write)
         return True
 
     async def delete_others(self, needed: set[str], has_replicas: bool = False) -> None:
         """Delete the components that no open run needs, unless other portals keep them here. Raises StoreError."""
-        if self._store is not None:
-            await self._store.write(partial(RunTables.use_component, sha256=self._present))
+        if self.store is not None:
+            await self.store.write(partial(RunTables.use_component, sha256=self._present))
         elif has_replicas:
             return
-        for path in self._folder.glob("*.wasm"):
+        for path in self.folder.glob("*.wasm"):
             if path.stem not in (*needed, self._present):
                 path.unlink(missing_ok=True)
 
     def _path(self, sha256: str) -> Path:
-        return self._folder / f"{sha256}.wasm"
+        return self.folder / f"{sha256}.wasm"
 
     def _keep(self, component: Path, to: Path) -> None:
-        if to.exists():
-            return
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with suppress(FileExistsError):
+        if not to.exists():
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             try:
                 os.link(component, to)
-            except OSError:  # another file system, or one without links
+            except OSError:  # another file system, or one without links; or it exists by now
                 write_whole(to, component.read_bytes(), is_lasting=False)

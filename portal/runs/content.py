@@ -63,17 +63,14 @@ def content_blocks(emitted: Sequence[dict[str, Json]], max_text_tokens: int) -> 
     for position, raw in enumerate(emitted[:MAX_BLOCKS]):
         try:
             block = _block(raw)
-        except BlockError as error:
-            notices.append(f"portal.emit: block {position} was dropped: {error}. {ALLOWED}")
-            continue
-        text = _text(block)
-        if not is_within(text, left_tokens):
-            notices.append(
-                f"portal.emit: block {position} was dropped: its text exceeds the remaining {left_tokens:,} tokens"
-            )
-            continue
-        left_tokens -= count_tokens(text)
-        blocks.append(block)
+            text = _text(block)
+            if not is_within(text, left_tokens):
+                raise ValueError(f"its text exceeds the remaining {left_tokens:,} tokens")
+        except ValueError as error:
+            notices.append(f"portal.emit: block {position} was dropped: {error}")
+        else:
+            left_tokens -= count_tokens(text)
+            blocks.append(block)
     if len(emitted) > MAX_BLOCKS:
         notices.append(
             f"portal.emit: {len(emitted) - MAX_BLOCKS} blocks beyond the first {MAX_BLOCKS} were dropped"
@@ -81,28 +78,25 @@ def content_blocks(emitted: Sequence[dict[str, Json]], max_text_tokens: int) -> 
     return Emitted(blocks, notices, max_text_tokens - left_tokens)
 
 
-class BlockError(Exception):
-    """The value is not an MCP content block. The message says why."""
-
-
 def _block(raw: dict[str, Json]) -> types.ContentBlock:
+    """Raises ValueError: it is not an MCP content block. The message says why."""
     kind = raw.get("type")
     if not isinstance(kind, str) or kind not in _KINDS:
         shown = f"unknown: {kind[:40]!r}" if isinstance(kind, str) else "not a string"
-        raise BlockError(f"its type is {shown}")
+        raise ValueError(f"its type is {shown}. {ALLOWED}")
     try:
         block = _KINDS[kind].model_validate(_mended(raw))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         # pydantic adds the class of the resource that it tried.
         place = ".".join(str(step) for step in first["loc"] if not str(step).endswith("Contents"))
-        raise BlockError(f"{kind}: {place[:80]}: {first['msg'][:80]}") from error
+        raise ValueError(f"{kind}: {place[:80]}: {first['msg'][:80]}. {ALLOWED}") from error
     binary = block.resource if isinstance(block, types.EmbeddedResource) else block
     try:
         base64.b64decode(getattr(binary, "data", getattr(binary, "blob", "")), validate=True)
     except ValueError:
         # Some clients reject a whole answer because of one invalid image.
-        raise BlockError(f"{kind}: its data is not valid base64") from None
+        raise ValueError(f"{kind}: its data is not valid base64. {ALLOWED}") from None
     return block
 
 
@@ -180,8 +174,6 @@ def _binary(value: dict[str, Json]) -> str:
     return key if is_much and isinstance(value.get("mimeType"), str) else ""
 
 
-Answer = dict[str, Json]
-
 MAX_DEPTH: Final = 64
 """Levels of nesting shown. JSON parsers, including that of the MCP SDK, fail between 100 and 1,000 levels."""
 
@@ -203,7 +195,7 @@ _SIZES: Final = (0, 4, *(int(8 * 1.025**step) for step in range(590)))
 _EVERYTHING: Final = 1 << 62
 
 
-def truncate(answer: Answer, max_tokens: int) -> Answer:
+def truncate(answer: dict[str, Json], max_tokens: int) -> dict[str, Json]:
     """Truncate the answer to `max_tokens` tokens (o200k_base, compact JSON).
 
     The structure stays. Texts are shortened, the ends of lists and objects are dropped, and each cut is marked in
@@ -214,9 +206,9 @@ def truncate(answer: Answer, max_tokens: int) -> Answer:
     A large answer costs as much as the part that is shown.
     """
 
-    def show(size: int) -> Answer:
+    def show(size: int) -> dict[str, Json]:
         excerpt = _Excerpt(size, max_tokens)
-        shown: Answer = {}
+        shown: dict[str, Json] = {}
         for key, value in answer.items():
             is_ledger = key == "calls" and isinstance(value, list)
             rows = summarised(value, excerpt.items) if is_ledger else value
@@ -232,7 +224,7 @@ def truncate(answer: Answer, max_tokens: int) -> Answer:
             shown["notices"] = [*shown.get("notices", ()), advice]
         return shown
 
-    def fitting(size: int) -> Answer | None:
+    def fitting(size: int) -> dict[str, Json] | None:
         with suppress(_TooLargeError):
             if is_within(compact(shown := show(size)), max_tokens):
                 return shown
@@ -308,10 +300,12 @@ class _Excerpt:
         left = len(value) - characters
         if left <= min(characters, _SLACK_CHARS):
             self._spend(len(value))
-            return self._unicode(value)
-        self._spend(characters)
-        more = self._mark(f"… [{left:,} more character{'s' * (left > 1)}]")
-        return self._unicode(value[:characters]) + more
+            more = ""
+        else:
+            self._spend(characters)
+            value, more = value[:characters], self._mark(f"… [{left:,} more character{'s' * (left > 1)}]")
+        # Lone surrogates, which no Unicode encoding can represent, are replaced.
+        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace") + more
 
     def _mark(self, text: str) -> str:
         self._spend(_SLACK_CHARS)
@@ -321,10 +315,6 @@ class _Excerpt:
         self._left -= characters
         if self._left < 0:
             raise _TooLargeError
-
-    def _unicode(self, value: str) -> str:
-        """Replace lone surrogates, which no Unicode encoding can represent."""
-        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
     def _list(self, value: list[Json], depth: int) -> list[Json]:
         kept = len(value) if len(value) <= self.items + 1 else self.items

@@ -27,7 +27,6 @@ from portal.runs.past import HEAD, Past, dump_chunk, new_row, new_run_id
 from portal.runs.shown_calls import MAX_LATER
 from sandbox_runtime.guest_json import encode
 from sandbox_runtime.result import RunError
-from sandbox_runtime.run import MAX_SCRIPT_BYTES, too_long
 
 _ASKED = "kind IN ('ask', 'approve')"
 
@@ -143,19 +142,15 @@ def call_to_decide(tables: RunTables, row: RunRow, seq: int | None) -> CallRow:
         raise RunsError("run_ended", f"run {run} has ended: {row.state}. Nothing waits.", _OVER)
     asked = tables.calls(run, _ASKED)
     waiting = [call for call in asked if call.asks]
-    if seq is None:
-        # If someone else has decided, report that, as if the call had been named.
-        candidates = waiting or asked
-        if len(candidates) != 1:
-            listed = ", ".join(f"{call.seq} ({call.function})" for call in waiting[:10]) or "none"
-            raise RunsError(
-                "which_call", f"run {run} has {len(waiting)} calls that wait: {listed}", "Name one: RUN SEQ."
-            )
-        seq = candidates[0].seq
-    call = next((each for each in asked if each.seq == seq), None)
-    if call is None:
+    # Without a number: if someone else has decided, report that, as if the call had been named.
+    found = waiting or asked if seq is None else [each for each in asked if each.seq == seq]
+    if len(found) == 1:
+        return found[0]
+    if seq is not None:
         raise RunsError("unknown_call", f"call {seq} of run {run} does not wait for a person", _LOOK)
-    return call
+    listed = ", ".join(f"{call.seq} ({call.function})" for call in waiting[:10]) or "none"
+    message = f"run {run} has {len(waiting)} calls that wait: {listed}"
+    raise RunsError("which_call", message, "Name one: RUN SEQ.")
 
 
 def cancel_run(tables: RunTables, run: str, owner: str | None = None) -> str:
@@ -192,20 +187,17 @@ def fork_run(
     record = past.record.until(index)
     seq = record.calls_made + 1  # concurrent calls are made again together
     if code is not None:
-        if (size := len(code.encode("utf-8", "surrogatepass"))) > MAX_SCRIPT_BYTES:
-            error = too_long(size)
-            raise RunsError(error.code, error.message, error.hint)
         record = replace(record, script=code)
         head = replace(head, request=replace(head.request, code=code))
     # It does not get the claims or the logins of whoever began the former run.
     head = replace(head, record=replace(record, events=()), is_background=True, caller=caller or head.caller)
     entries = tuple(entry for entry in past.entries.values() if entry.seq < seq)
-    known = [call for call in stored.calls if call.seq < seq and (call.outcome or call.state == "intended")]
     days = (stored.row.expires - stored.row.began) / DAY_SECONDS
     row = new_row(new_run_id(), stored.row.owner, head, run, days)
     row = replace(row, state="waiting", wake_at=0.0)
     tables.create(row, HEAD.dump_json(head), head.caller.label)
-    calls = [replace(call, run=row.id) for call in known]
+    earlier = [replace(call, run=row.id) for call in stored.calls if call.seq < seq]
+    calls = [call for call in earlier if call.outcome or call.state == "intended"]
     tables.advance(row.id, row.epoch, chunk=dump_chunk(record.events, entries), calls=calls)
     return row
 

@@ -5,6 +5,7 @@ import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import InitVar, dataclass, field
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -45,28 +46,23 @@ def retry_seconds(failures: int) -> float:
     return min(RETRY_SECONDS * 2.0 ** min(failures, 20), MAX_RETRY_SECONDS)
 
 
+@dataclass(eq=False)
 class Dispatcher:
     """Resumes the runs of one portal. `executions` gives what resumes the runs of each profile that is served now."""
 
-    def __init__(
-        self,
-        runs: Runs,
-        store: RunStore,
-        tasks: TaskGroup,
-        executions: Callable[[], Mapping[str | None, GoOn]],
-        *,
-        takes_all: bool,
-        workers: int | None = None,
-    ) -> None:
-        self._runs = runs
-        self._store = store
-        self._tasks = tasks
-        self._executions = executions
-        self._takes_all = takes_all
-        self._taken: set[str] = set()
-        """The runs that are being resumed, and those that are tried again soon."""
-        self._failures: Counter[str] = Counter()
-        """By run: how many attempts to resume it have failed."""
+    runs: Runs
+    store: RunStore
+    tasks: TaskGroup
+    executions: Callable[[], Mapping[str | None, GoOn]]
+    takes_all: bool
+    """False: it resumes only runs that this portal held last."""
+    workers: InitVar[int | None] = None
+    _taken: set[str] = field(default_factory=set)
+    """The runs that are being resumed, and those that are tried again soon."""
+    _failures: Counter[str] = field(default_factory=Counter)
+    """By run: how many attempts to resume it have failed."""
+
+    def __post_init__(self, workers: int | None) -> None:
         workers = workers or 8 * (os.cpu_count() or 1)
         # Half of the workers: if a thousand runs wake at once, the other half serves new callers. By owner: an owner
         # with less than an equal share does not wait for the runs of others.
@@ -76,112 +72,112 @@ class Dispatcher:
         """Resume the runs that other portals abandoned, and those that are due, until cancelled."""
         try:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._runs.leases.keep)
+                tasks.start_soon(self.runs.leases.keep)
                 await self._dispatch()
         finally:
             with anyio.CancelScope(shield=True):
-                await self._runs.write_ends()
+                await self.runs.write_ends()
 
     async def _dispatch(self) -> None:
-        store, leases, swept_at = self._store, self._runs.leases, 0.0
+        store, leases, swept_at = self.store, self.runs.leases, 0.0
         while True:
-            news, now = self._runs.news, store.now()
+            news, now = self.runs.news, store.now()
             try:
-                await self._runs.write_ends()
-                look = partial(_look, now=now, profiles=[*self._executions()], takes_all=self._takes_all)
+                await self.runs.write_ends()
+                look = partial(_look, now=now, profiles=[*self.executions()], takes_all=self.takes_all)
                 due, left, next_at = await store.read(look)
                 leases.note_store(None)
                 if now - swept_at > SWEEP_SECONDS or next_at <= now:  # a run has expired
                     swept_at = now
                     await self._sweep(now)
                 for run, owner in (left | due).items():
-                    if run not in self._taken and (run in due or run not in self._runs.live):
+                    if run not in self._taken and (run in due or run not in self.runs.live):
                         self._taken.add(run)
-                        self._tasks.start_soon(self._resume, run, owner)
+                        self.tasks.start_soon(self._resume, run, owner)
             except StoreError as error:
                 leases.note_store(error)
                 next_at = now + RETRY_SECONDS
-            retry_at = now + RETRY_SECONDS if self._runs.unwritten else math.inf
+            retry_at = now + RETRY_SECONDS if self.runs.unwritten else math.inf
             await self._until(min(next_at, retry_at, now + BEAT_SECONDS), news)
 
     async def _sweep(self, now: float) -> None:
-        keep_seconds = self._runs.settings.keep_days * DAY_SECONDS
-        for run in await self._store.write(partial(RunTables.sweep, now=now, keep_seconds=keep_seconds)):
-            self._runs.fence(run)
-        self._runs.wake()
-        needed = await self._store.read(RunTables.components)
-        await self._runs.components.delete_others(needed, await self._store.read(RunTables.has_replicas))
+        keep_seconds = self.runs.settings.keep_days * DAY_SECONDS
+        for run in await self.store.write(partial(RunTables.sweep, now=now, keep_seconds=keep_seconds)):
+            self.runs.fence(run)
+        self.runs.wake()
+        needed = await self.store.read(RunTables.components)
+        await self.runs.components.delete_others(needed, await self.store.read(RunTables.has_replicas))
 
     async def _until(self, at: float, news: anyio.Event) -> None:
         """Wait until a time of the store's clock, or for news. Also notices when another process changes the store."""
-        while not news.is_set() and (left := at - self._store.now()) > 0:
+        while not news.is_set() and (left := at - self.store.now()) > 0:
             with anyio.move_on_after(min(left, POLL_SECONDS)):
                 await news.wait()
             try:
-                if await self._store.is_changed():
+                if await self.store.is_changed():
                     await self._fence_lost()
-                    self._runs.wake_all()
+                    self.runs.wake_all()
             except StoreError as error:
-                self._runs.leases.note_store(error)
+                self.runs.leases.note_store(error)
                 await anyio.sleep(RETRY_SECONDS)
 
     async def _fence_lost(self) -> None:
         """Stop the segments whose runs were ended or taken over: another process may have changed the store."""
-        live = self._runs.live
-        held = {run: journal.epoch for run, journal in live.items() if journal.epoch}
-        epochs = await self._store.read(partial(RunTables.epochs, runs=[*held])) if held else {}
-        for run, epoch in held.items():
-            if run in live and live[run].epoch == epoch and epochs.get(run) != epoch:
-                self._runs.fence(run)
+        live = self.runs.live
+        held = {run: journal for run, journal in live.items() if journal and journal.epoch}
+        epochs = await self.store.read(partial(RunTables.epochs, runs=[*held])) if held else {}
+        for run, journal in held.items():
+            if epochs.get(run) != journal.epoch:
+                journal.scope.cancel()
 
     async def _resume(self, run: str, owner: str) -> None:
         """Resume a run of this owner until it ends or is suspended again. If the store fails, try again."""
-        resuming = self._runs.resuming
+        live = self.runs.live
         try:
             while True:
-                resuming.add(run)
+                live[run] = None
                 try:
                     async with self._turns.turn(owner):
                         return await self._go_on(run)
                 except StoreError as error:
                     log.error("run_not_taken_up", run=run, error=str(error))
-                resuming.discard(run)  # no client waits for it
-                self._runs.wake()
+                live.pop(run, None)  # no client waits for it
+                self.runs.wake()
                 # Its row may say that it runs here, so no look at the store would find it.
                 self._failures[run] += 1
                 await anyio.sleep(retry_seconds(self._failures[run]))
         except Exception as error:  # it must not end the portal
             log.exception("run_failed", run=run, error=type(error).__name__)
-            await self._runs.end(run, "error")
+            await self.runs.end(run, "error")
         finally:
-            resuming.discard(run)
+            live.pop(run, None)
             self._taken.discard(run)
-            self._runs.wake()
+            self.runs.wake()
 
     async def _go_on(self, run: str) -> None:
         try:
-            stored = await self._store.write(partial(RunTables.claim, run=run))
+            stored = await self.store.write(partial(RunTables.claim, run=run))
             epoch, (head, past) = stored.row.epoch, Past.of(stored)
         except FencedError:
             return
         except (DamagedRowError, ValueError):
             log.exception("journal_damaged", run=run)
-            await self._runs.end(run, "stuck")
+            await self.runs.end(run, "stuck")
             return
         if head.record is None and not head.is_background:
-            await self._runs.end(run, "error")  # a run of a session, whose variables are gone
+            await self.runs.end(run, "error")  # a run of a session, whose variables are gone
             return
         log.info("run_taken_up", run=run, epoch=epoch)
-        go_on = self._executions().get(head.profile)
+        go_on = self.executions().get(head.profile)
         if go_on is not None:  # else a reload has removed its profile
-            answer = await go_on(Piece(run, head, past, epoch), self._runs.questions.channel(run))
+            answer = await go_on(Piece(run, head, past, epoch), self.runs.questions.channel(run))
             if answer.error is None or answer.error.code != "sandbox_busy":
                 self._failures.pop(run, None)
                 return
         self._failures[run] += 1
-        wake_at = self._store.now() + retry_seconds(self._failures[run])
+        wake_at = self.store.now() + retry_seconds(self._failures[run])
         with suppress(FencedError):  # it was ended in between
-            await self._store.write(partial(RunTables.postpone_run, run=run, epoch=epoch, wake_at=wake_at))
+            await self.store.write(partial(RunTables.postpone_run, run=run, epoch=epoch, wake_at=wake_at))
 
 
 def _look(

@@ -5,6 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from typing import TypeAlias
 
@@ -70,31 +71,27 @@ AwaitUpstreams: TypeAlias = Callable[[Fleet, Collection[str]], Awaitable[object]
 
 @dataclass(frozen=True)
 class RunLimits:
-    """The limits of one run. `wall` is the place that sets its `wall_seconds`; `notices` say what was lowered."""
+    """The limits of one run. `where` gives the place that sets a limit; `notices` say what was lowered."""
 
     limits: Limits
-    manifest: Manifest
-    wall: str
-    notices: tuple[str, ...] = ()
+    where: Callable[[str], str]
+    notices: tuple[str, ...]
 
     @classmethod
     def of(cls, manifest: Manifest, head: RunHead) -> "RunLimits":
         name, limits = manifest.portal.capabilities.limits.of_run(head.is_background)
-        where, most = manifest.where("capabilities", "limits", name), limits.wall_seconds
-        seconds = head.request.timeout_seconds or most
+        place = partial(manifest.where, "capabilities", "limits")
+        where, most = place(name), limits.wall_seconds
+        wall, seconds = (
+            where if name == "wall_seconds" else f"{name}, {where}",
+            head.request.timeout_seconds or most,
+        )
         if seconds < most:
-            lower = limits.model_copy(update={"wall_seconds": seconds})
-            return cls(lower, manifest, "timeout_seconds of this call")
-        place = where if name == "wall_seconds" else f"{name}, {where}"
+            limits, wall = limits.model_copy(update={"wall_seconds": seconds}), "timeout_seconds of this call"
         lowered = f"timeout_seconds {seconds:g} was lowered to limits.{name} = {most:g} ({where})"
         notice = f"{lowered}; `await portal.sleep(hours=6)` can wait longer"
-        return cls(limits, manifest, place, (notice,) if seconds > most else ())
-
-    def where(self, limit: str) -> str:
-        """The place that sets a limit."""
-        if limit == "wall_seconds":
-            return self.wall
-        return self.manifest.where("capabilities", "limits", limit)
+        notices = (notice,) if seconds > most else ()
+        return cls(limits, lambda limit: wall if limit == "wall_seconds" else place(limit), notices)
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,10 +144,8 @@ class Execution:
         `ledger` is filled during the run, so that the calls and the output can be read there after a cancellation.
         `channel` reports the current stage to the client.
         """
-        if request.run is not None:
-            return await self._earlier(request.run, caller)
-        if request.background:
-            return await self.runs.start(self.profile, request, caller)
+        if request.run is not None or request.background:
+            return await self._kept(request, caller)
         piece = Piece(
             new_run_id(), RunHead(request, caller, self.profile, trace=current_trace(), began=time.time())
         )
@@ -161,9 +156,12 @@ class Execution:
         finally:
             self.runs.questions.leave(piece.run_id)
 
-    async def _earlier(self, run: str, caller: Caller) -> Answer:
+    async def _kept(self, request: ExecuteCode, caller: Caller) -> Answer:
+        """The answer of an earlier run, or of one that begins in the background."""
         try:
-            return await self.runs.answer(run, caller.run_owner)
+            if request.run is None:
+                return await self.runs.start(self.profile, request, caller)
+            return await self.runs.answer(request.run, caller.run_owner)
         except RunsError as error:
             return Answer("refused", "", error=RunError(error.code, str(error), hint=error.hint))
         except StoreError as error:
@@ -245,11 +243,10 @@ class Execution:
                 answer = await self._journaled(segment, sandbox)
             identifier = session.id if session is not None and session.alive else None
         except SessionError as error:
-            return _refused(ledger, RunError(error.code, str(error), hint=error.hint))
-        if request.session is not None and identifier is None:
-            lost = "the session ended with this run; its variables are lost"
-            answer = replace(answer, notices=(*answer.notices, lost))
-        return replace(answer, session=identifier)
+            return Answer("refused", piece.run_id, error=RunError(error.code, str(error), hint=error.hint))
+        is_lost = request.session is not None and identifier is None
+        lost = ["the session ended with this run; its variables are lost"] * is_lost
+        return replace(answer, session=identifier, notices=(*answer.notices, *lost))
 
     def _recording(self, piece: Piece, grants: RunGrants) -> Recording:
         """A new recording, or one that begins with the record of earlier segments."""
@@ -265,30 +262,33 @@ class Execution:
         """
         journal = segment.journal
         if journal is None:
-            return _noted(await self._execute_code(segment, sandbox), segment.notices)
+            return await self._execute_code(segment, sandbox)
         answer: Answer | None = None
-        self.runs.opened(journal)
+        run, live = segment.piece.run_id, self.runs.live
+        live[run] = journal
         try:
             with journal.scope:
-                answer = _noted(await self._execute_code(segment, sandbox), segment.notices)
+                answer = await self._execute_code(segment, sandbox)
             if answer is not None:
                 await journal.finish(answer)
                 return answer
         except FencedError:
             pass
         except StoreError as error:
-            log.error("run_not_journaled", run=journal.run_id, error=str(error))
+            log.error("run_not_journaled", run=run, error=str(error))
             if answer is None:
-                answer = _failed(segment, "error", unwritten(error, "the run was stopped"))
+                told = unwritten(error, "the run was stopped")
+                answer = _failed(segment, "error", RunError(told.code, told.message, hint=told.hint))
             # No portal may resume a run whose client has its answer; one without a client is ended only if held here.
             epoch = journal.epoch or None if journal.head.is_background else None
-            await self.runs.end(journal.run_id, answer.status, answer.dump(), epoch)
+            await self.runs.end(run, answer.status, answer.dump(), epoch)
             return replace(answer, notices=(*answer.notices, _UNWRITTEN))
         finally:
             with anyio.CancelScope(shield=True):
                 await journal.flushed()
-            self.runs.closed(journal)
-        return _noted(await self.runs.answer(journal.run_id, None), segment.notices)
+            if live.get(run) is journal:  # the next segment may have begun
+                del live[run]
+        return await self.runs.answer(run, None)
 
     async def _execute_code(self, segment: Segment, sandbox: Sandbox) -> Answer:
         """Prepare the script, wait for its upstreams, check it, run it, and answer."""
@@ -302,7 +302,7 @@ class Execution:
             self.gateway.telemetry.queue_wait.record(time.perf_counter() - began)
             prepared = await run.prepare(code, context.snapshot.namespaces)
             if prepared.error is not None:
-                refused = _refused(ledger, prepared.error, prepared.notices)
+                refused = _failed(segment, "refused", prepared.error, prepared.notices)
                 return replace(refused, at=at_line(prepared.error, code))
             stage("waiting for starting upstreams")
             await self._await_mentioned(context.snapshot, prepared)
@@ -310,7 +310,7 @@ class Execution:
             async with self.catalog.steady() as snapshot:
                 error, found = await self._check(prepared, snapshot, caller)
             if error is not None:
-                return _refused(ledger, error, prepared.notices)
+                return _failed(segment, "refused", error, prepared.notices)
             notices = (*prepared.notices, *found)
             if segment.journal is not None:
                 segment.journal.note_notices(notices)
@@ -352,7 +352,11 @@ class Execution:
         log.info("script_ran", run=ledger.run_id, error=error and error.code, calls=ledger.calls, ms=ms)
         if journal is not None:  # it has those of earlier segments, too
             notices = journal.head.notices
-        own = (*segment.context.notices.lines(), *result.notices, *_stdout_notice(result, segment.limits))
+        own = [*segment.context.notices.lines(), *result.notices]
+        if result.stdout_bytes_dropped:
+            limits, where = segment.limits.limits, segment.limits.where("stdout_bytes")
+            limit = f"limits.stdout_bytes = {limits.stdout_bytes:,} ({where})"
+            own.append(f"stdout: {result.stdout_bytes_dropped:,} bytes over {limit} were dropped")
         return Answer(
             status="ok" if error is None else "error",
             run_id=ledger.run_id,
@@ -361,7 +365,7 @@ class Execution:
             error=error,
             at="" if error is None else at_line(error, code),
             calls=ledger.rows(),
-            notices=(*notices, *own),
+            notices=(*segment.notices, *notices, *own),
             emitted=result.emitted,
             sources=sorted(segment.context.authorization.sources),
         )
@@ -399,13 +403,6 @@ class Execution:
         ]
 
 
-def _stdout_notice(result: RunResult, limits: RunLimits) -> tuple[str, ...]:
-    if not result.stdout_bytes_dropped:
-        return ()
-    limit = f"limits.stdout_bytes = {limits.limits.stdout_bytes:,} ({limits.where('stdout_bytes')})"
-    return (f"stdout: {result.stdout_bytes_dropped:,} bytes over {limit} were dropped",)
-
-
 def _may_search(script: str) -> bool:
     """Whether a script may call `portal.search` or `portal.describe`, and so use any upstream."""
     # Two patterns, since the time of one with `.*` between them grows with the square of a hostile script.
@@ -413,16 +410,9 @@ def _may_search(script: str) -> bool:
     return found is not None and _SEARCHED.search(script, found.end()) is not None
 
 
-def _noted(answer: Answer, notices: Sequence[str]) -> Answer:
-    return replace(answer, notices=(*notices, *answer.notices))
-
-
-def _failed(segment: Segment, status: RunState, error: RunError) -> Answer:
-    return Answer(status, segment.piece.run_id, error=error, calls=segment.context.ledger.rows())
-
-
-def _refused(ledger: Ledger, error: RunError, notices: Sequence[str] = ()) -> Answer:
-    return Answer("refused", ledger.run_id, error=error, notices=tuple(notices))
+def _failed(segment: Segment, status: RunState, error: RunError, notices: Sequence[str] = ()) -> Answer:
+    notices, calls = (*segment.notices, *notices), segment.context.ledger.rows()
+    return Answer(status, segment.piece.run_id, error=error, calls=calls, notices=notices)
 
 
 def _check_error(diagnostics: list[Diagnostic]) -> RunError:

@@ -19,6 +19,7 @@ import anyio
 import structlog
 
 from manifests.portal_manifest import RunsSettings
+from portal.base.errors import RunsError
 from portal.catalog.authority import Authorization
 from portal.records.ledger import Entry, Ledger
 from portal.records.store import records
@@ -30,7 +31,6 @@ from portal.runs.past import HEAD, Piece, RunHead, dump_chunk, dump_outcome, loa
 from portal.runs.run_state import Activity, Rows, RunState
 from sandbox_runtime.call_port import CallError, Outcome
 from sandbox_runtime.recording import Recording
-from sandbox_runtime.result import RunError
 from upstreams.redaction import Redaction
 
 log = structlog.get_logger()
@@ -48,38 +48,34 @@ class Home(Protocol):
     settings: RunsSettings
     mask: Redaction
     leases: Leases
-    began: float
 
     def register(self, run: str) -> anyio.Event: ...
 
     def wake(self) -> None: ...
 
 
+@dataclass(eq=False)
 class Journal:
     """Journals one segment of a run: from start or resume until it ends or is suspended.
 
     `recording` is None for a run of a session, which cannot be resumed elsewhere. It may wait, but is never suspended.
     """
 
-    def __init__(
-        self,
-        piece: Piece,
-        runs: Home,
-        store: RunStore,
-        park_seconds: float,
-        recording: Recording | None,
-        ledger: Ledger,
-        authorization: Authorization,
-    ) -> None:
-        self.run_id, self.past, self.runs, self.store = piece.run_id, piece.past, runs, store
-        self.recording, self.ledger, self.authorization = recording, ledger, authorization
-        self.park_seconds = park_seconds
-        self.scope = anyio.CancelScope()
-        """Contains the segment; suspending the run cancels it."""
-        self._state = RunState(piece, recording, ledger, authorization.counted)
-        self._activity = Activity()
-        self._writer = JournalWriter(self._state, store, runs, self.scope)
-        self._suspending: asyncio.Task[bool] | None = None
+    piece: Piece
+    runs: Home
+    store: RunStore
+    park_seconds: float
+    recording: Recording | None
+    ledger: Ledger
+    authorization: Authorization
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    """Contains the segment; suspending the run cancels it."""
+    _activity: Activity = field(default_factory=Activity)
+    _suspending: asyncio.Task[bool] | None = None
+
+    def __post_init__(self) -> None:
+        self._state = RunState(self.piece, self.recording, self.ledger, self.authorization.counted)
+        self._writer = JournalWriter(self._state, self.store, self.runs, self.scope)
 
     @property
     def epoch(self) -> int:
@@ -95,12 +91,12 @@ class Journal:
     def opened(self, entry: Entry) -> None:
         """Note that the script made a call. In a replay, its entry is restored from the journal."""
         self._state.touched.add(entry.seq)
-        known = self.past.entries.get(entry.seq)
-        if known is None or entry.seq not in self.past.settled:
+        known = self.piece.past.entries.get(entry.seq)
+        if known is None or entry.seq not in self.piece.past.settled:
             return
         known.restore(entry)
         # The rates of this process already count the calls that it made itself.
-        age_seconds = time.time() - known.at if known.at < self.runs.began else None
+        age_seconds = time.time() - known.at if known.at < self.runs.leases.began else None
         self.authorization.prime(entry.seq, known.budgets, entry.sources, age_seconds)
 
     def known_outcome(self, entry: Entry) -> Outcome | None:
@@ -108,7 +104,7 @@ class Journal:
 
         The error `outcome_unknown` if the call may have happened and may not be repeated. None: make the call (again).
         """
-        row = self.past.calls.get(entry.seq)
+        row = self.piece.past.calls.get(entry.seq)
         if row is not None and row.outcome is not None:
             state, outcome = load_outcome(row.outcome)
             entry.end(state, outcome.error)
@@ -131,9 +127,9 @@ class Journal:
         return (await self._row_now(seq)).state in ("approved", "denied")
 
     def note_notices(self, notices: Sequence[str]) -> None:
-        """Keep the notices of parsing and checking the script for its answer, which a later segment may give."""
+        """Keep notices about the script and its calls for its answer, which a later segment may give."""
         if notices:
-            self._state.head = replace(self.head, notices=tuple(notices))
+            self._state.head = replace(self.head, notices=(*dict.fromkeys((*self.head.notices, *notices)),))
 
     def note_sources(self, sources: Set[str]) -> None:
         """Keep the sources of what the run read from shared files. Calls record their own sources."""
@@ -161,22 +157,23 @@ class Journal:
         """
         if self.recording is None:
             return None
-        return await self._add(records.CallRow(self.run_id, seq, "call", function, "intended"))
+        return await self._add(records.CallRow(self.piece.run_id, seq, "call", function, "intended"))
 
     async def wait(
         self, row: records.CallRow, ask: Callable[[], Awaitable[None]] | None = None
-    ) -> records.CallRow | CallError:
+    ) -> records.CallRow:
         """Wait until a call is decided, delivered or due; suspend the run if that takes long. Returns the call's row.
 
         `row` is written, unless an earlier segment did. Then `ask` is called, so that the call can be decided.
 
-        Raises FencedError: another portal has taken the run over, or it was ended.
+        Raises FencedError: another portal has taken the run over, or it was ended. Raises RunsError: it cannot be
+        written.
         """
         seq = row.seq
-        if seq in self.past.calls:
+        if seq in self.piece.past.calls:
             row = await self._row_now(seq)  # it may have been decided since the run was resumed
         elif (error := await self._add(row)) is not None:
-            return error
+            raise RunsError(error.code, error.message, error.hint)
         if ask is not None and row.state == "waiting":
             await ask()
         self._activity.waiting.add(seq)
@@ -186,7 +183,7 @@ class Journal:
                 computed, park_at = self._cpu_seconds(), time.monotonic() + self.park_seconds
                 while (left := min(self._due_in(row), park_at - time.monotonic())) > 0:
                     # Register, then read: a decision in between sets the event, and one may precede the call's row.
-                    changed = self.runs.register(self.run_id)
+                    changed = self.runs.register(self.piece.run_id)
                     row = await self._row_now(seq)
                     with anyio.move_on_after(min(left, self._due_in(row))):
                         await changed.wait()
@@ -205,13 +202,13 @@ class Journal:
         """Read the call's row. While the store cannot be read, keep trying."""
         while True:
             try:
-                found = await self.store.read(partial(RunTables.call, run=self.run_id, seq=seq))
+                found = await self.store.read(partial(RunTables.call, run=self.piece.run_id, seq=seq))
                 break
             except records.DatabaseError as error:
-                log.error("runs_not_read", run=self.run_id, error=str(error))
+                log.error("runs_not_read", run=self.piece.run_id, error=str(error))
                 await anyio.sleep(RETRY_SECONDS)
         if found is None:
-            raise records.FencedError(self.run_id)
+            raise records.FencedError(self.piece.run_id)
         return found
 
     def _due_in(self, row: records.CallRow) -> float:
@@ -249,11 +246,11 @@ class Journal:
     async def _park(self, waiting: Sequence[int]) -> bool:
         try:
             await self._writer.flush()
-            park = partial(RunTables.park, run=self.run_id, epoch=self.epoch, waiting=waiting)
+            park = partial(RunTables.park, run=self.piece.run_id, epoch=self.epoch, waiting=waiting)
             await self.store.write(park, is_lasting=True)
         except records.StoreError as error:
             self._suspending = None
-            log.error("run_not_parked", run=self.run_id, error=str(error))
+            log.error("run_not_parked", run=self.piece.run_id, error=str(error))
             return False
         except records.FencedError:
             pass
@@ -289,11 +286,10 @@ class Journal:
             # If this process was stopped for a while (SIGSTOP, a suspended machine), its lease may have run out, and
             # another portal would report the call as unknown while this one sends it.
             if row.state == "intended":
-                await self.runs.leases.hold(self.run_id, self.epoch)
+                await self.runs.leases.hold(self.piece.run_id, self.epoch)
         except records.StoreError as error:
-            log.error("run_not_journaled", run=self.run_id, error=str(error))
-            failure = unwritten(error, f"{row.function} was not called")
-            return CallError(failure.code, failure.message, failure.hint)
+            log.error("run_not_journaled", run=self.piece.run_id, error=str(error))
+            return unwritten(error, f"{row.function} was not called")
         return None
 
     def _may_park(self, computed: float) -> bool:
@@ -404,7 +400,7 @@ class JournalWriter:
         elif error is not None:
             self._write_outcomes_in(RETRY_SECONDS)
             if not transaction.is_awaited:
-                log.error("run_not_journaled", run=self._state.run_id, error=str(error))
+                log.error("run_not_journaled", run=self._state.piece.run_id, error=str(error))
         transaction.ended.set()
         if self._due is not None:
             self._begin()
@@ -440,12 +436,12 @@ def write_rows(tables: RunTables, *, rows: Rows, mask: Callable[[str], str], max
         tables.finish(run, rows.answer.status, masked(rows.answer.dump()), written.epoch)
 
 
-def unwritten(error: records.StoreError, what: str) -> RunError:
+def unwritten(error: records.StoreError, what: str) -> CallError:
     """The error for something that was not done, because it cannot be journaled first."""
     if isinstance(error, records.OwnLimitError):
-        return RunError(error.code, f"{what}: {error}", hint=error.hint)
+        return CallError(error.code, f"{what}: {error}", error.hint)
     if isinstance(error, records.DatabaseError) and error.is_in_doubt:
         what, hint = f"{what}, as far as is known", "Check whether it was done before you try again."
-        return RunError("journal_failed", f"{what}: the connection to the store of runs was lost", hint=hint)
+        return CallError("journal_failed", f"{what}: the connection to the store of runs was lost", hint)
     hint = "Nothing was done. Until the store can be written, only calls that may be repeated are made."
-    return RunError("journal_failed", f"{what}: it cannot be written to the store of runs", hint=hint)
+    return CallError("journal_failed", f"{what}: it cannot be written to the store of runs", hint)

@@ -2,8 +2,7 @@
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -43,52 +42,52 @@ class Address:
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
 
+@dataclass(eq=False)
 class Leases:
     """The leases of one portal, renewed by one heartbeat. Other portals reach it at `address`, if it has one."""
 
-    def __init__(
-        self,
-        store: RunStore | None,
-        address: Address | None = None,
-        clock: Callable[[], float] = boot_seconds,
-    ) -> None:
-        self._store = store
-        self._url = address.url(store) if address else ""
-        self._clock = clock
-        self._renewed_at = clock()
+    store: RunStore | None
+    address: Address | None = None
+    clock: Callable[[], float] = boot_seconds
+    began: float = field(default_factory=time.time)
+    """When this portal began to hold runs, in seconds since 1970."""
+    _is_store_out: bool = False
+
+    def __post_init__(self) -> None:
+        self._renewed_at = self.clock()
         """When the last successful heartbeat began, by the clock."""
-        self._is_store_out = False
 
     @property
     def is_holding(self) -> bool:
         """Whether no other portal can have taken over the runs of this one."""
-        return self._store is None or self._clock() - self._renewed_at < LEASE_SECONDS
-
-    async def publish(self) -> None:
-        """Tell other portals the URL, before a client gets a session, whose requests they pass on."""
-        if self._url:
-            with suppress(StoreError):  # the next heartbeat publishes it, too
-                await self._renew(RunTables.beat)
+        return self.store is None or self.clock() - self._renewed_at < LEASE_SECONDS
 
     async def hold(self, run: str, epoch: int) -> None:
         """Renew the lease on a run after missed heartbeats. Raises FencedError: another portal took it; StoreError."""
         while not self.is_holding:
             await self._renew(partial(RunTables.renew, run=run, epoch=epoch))
 
+    async def beat(self) -> None:
+        """Send a heartbeat, which tells other portals the URL, too: before a client gets a session, whose requests they
+        pass on.
+        """
+        try:
+            await self._renew(RunTables.beat)
+            self.note_store(None)
+        except StoreError as error:
+            self.note_store(error)
+
     async def keep(self) -> None:
         while True:
-            try:
-                await self._renew(RunTables.beat)
-                self.note_store(None)
-            except StoreError as error:
-                self.note_store(error)
+            await self.beat()
             await anyio.sleep(BEAT_SECONDS)
 
     async def _renew(self, beat: Callable[..., None]) -> None:
         # Taken before the write, so that this portal counts its lease as over before others do.
-        began = self._clock()
-        if self._store is not None:
-            await self._store.write(partial(beat, url=self._url))
+        began = self.clock()
+        if self.store is not None:
+            url = self.address.url(self.store) if self.address else ""
+            await self.store.write(partial(beat, url=url))
         self._renewed_at = began
 
     def note_store(self, error: StoreError | None) -> None:

@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 from manifests.errors import KeyPath
 from manifests.json_value import Json
 from portal.base.caller import Caller
+from portal.base.errors import RunsError
 from portal.base.requests import ExecuteCode
 from portal.records.ledger import CallState, Entry
 from portal.records.store.records import CallRow, RunRow, StoredRun
@@ -20,6 +21,7 @@ from portal.records.store.tables import DAY_SECONDS
 from sandbox_runtime.call_port import CallError, Outcome
 from sandbox_runtime.guest_json import encode
 from sandbox_runtime.recording import Event, Record
+from sandbox_runtime.run import MAX_SCRIPT_BYTES, too_long
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,10 @@ def new_run_id() -> str:
 
 
 def new_row(run: str, owner: str, head: RunHead, parent: str | None, max_age_days: float) -> RunRow:
-    """The row of a run that begins now."""
+    """The row of a run that begins now. Raises RunsError: its script is too long."""
+    if (size := len(head.request.code.encode("utf-8", "surrogatepass"))) > MAX_SCRIPT_BYTES:
+        error = too_long(size)
+        raise RunsError(error.code, error.message, error.hint)
     now, lines = time.time(), map(str.strip, head.request.code.splitlines())
     return RunRow(
         id=run,

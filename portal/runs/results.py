@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -10,10 +11,10 @@ import anyio.to_thread
 import structlog
 
 from manifests.json_value import Json
+from portal.base.errors import RunsError
 from portal.records.store.records import QuotaError, StoreError, ambiguous
 from portal.records.store.run_tables import RunTables
 from portal.records.store.writer import RunStore
-from sandbox_runtime.call_port import CallError
 from sandbox_runtime.fair_queue import Turns
 from sandbox_runtime.guest_json import encode
 
@@ -26,13 +27,13 @@ MAX_CONTEXT: Final = 2_000
 MAX_HITS: Final = 100
 
 
+@dataclass(eq=False)
 class KeptResults:
     """The kept results of all callers. Each belongs to the owner of its run, for `runs.keep_days`."""
 
-    def __init__(self, store: RunStore | None, mask: Callable[[str], str]) -> None:
-        self._store = store
-        self._mask = mask
-        self._turns = Turns(1)
+    store: RunStore | None
+    mask: Callable[[str], str]
+    _turns: Turns = field(default_factory=partial(Turns, 1))
 
     async def keep(
         self, run: str, part: str, owner: str, value: Json, sources: Sequence[str] | None
@@ -41,19 +42,19 @@ class KeptResults:
 
         Raises QuotaError.
         """
-        if self._store is None:
+        if self.store is None:
             return None
         # One at a time: many threads that mask and compress would slow down everything else.
         async with self._turns.turn(owner):
-            text = await anyio.to_thread.run_sync(lambda: self._mask(encode(value).decode()).encode())
+            text = await anyio.to_thread.run_sync(lambda: self.mask(encode(value).decode()).encode())
             if len(text) > MAX_KEPT_BYTES:
                 return None
-            sealed = await anyio.to_thread.run_sync(self._store.seal.close, text)
+            sealed = await anyio.to_thread.run_sync(self.store.seal.close, text)
         # The handle is unguessable, because the run's id is.
         handle = f"kept_{hashlib.sha256(f'{run} {part}'.encode()).hexdigest()[:32]}"
         keep = partial(RunTables.keep, handle=handle, owner=owner, value=sealed, sources=sources)
         try:
-            await self._store.write(keep)
+            await self.store.write(keep)
         except QuotaError:
             raise
         except StoreError as error:
@@ -61,17 +62,20 @@ class KeptResults:
             return None
         return handle
 
-    async def recall(self, handle: Json, owner: str, carry: Callable[..., object]) -> Json | CallError:
-        """The value behind a handle or a unique prefix of one. `carry` gets its sources before; None if unknown."""
-        if isinstance(handle, str) and self._store is not None:
-            ids = await self._store.read(partial(RunTables.handles, written=handle, owner=owner))
+    async def recall(self, handle: Json, owner: str, carry: Callable[..., object]) -> Json:
+        """The value behind a handle or a unique prefix of one. `carry` gets its sources before; None if unknown.
+
+        Raises RunsError: the caller has no such result.
+        """
+        if isinstance(handle, str) and self.store is not None:
+            ids = await self.store.read(partial(RunTables.handles, written=handle, owner=owner))
             if len(ids) > 1:
-                return CallError(*ambiguous("handle", handle, ids))
-            found = await self._store.read(partial(RunTables.kept, handle="".join(ids), owner=owner))
+                raise RunsError(*ambiguous("handle", handle, ids))
+            found = await self.store.read(partial(RunTables.kept, handle="".join(ids), owner=owner))
             if found is not None:
                 carry(found[1])
                 return json.loads(found[0])
-        return CallError(
+        raise RunsError(
             "unknown_handle",
             f"there is no kept result {str(handle)[:60]!r}: it has expired, or belongs to another caller",
             "Run the script again that returned it.",
@@ -79,7 +83,7 @@ class KeptResults:
 
     async def search(
         self, arguments: Mapping[str, Json], owner: str, carry: Callable[..., object]
-    ) -> Json | CallError:
+    ) -> list[Json]:
         """Find a text in a kept value, ignoring case: `[{position, text}]`, with some characters around each.
 
         A value that is not a text is searched as indented JSON.
@@ -90,10 +94,8 @@ class KeptResults:
         if not (is_right and wanted and 0 <= context <= MAX_CONTEXT and 1 <= limit <= MAX_HITS):
             what = f"a text, a context from 0 to {MAX_CONTEXT} characters, and a limit from 1 to {MAX_HITS}"
             usage = "Call it as portal.search_text(handle, text, context=200, limit=10)."
-            return CallError("invalid_arguments", f"portal.search_text takes {what}", usage)
+            raise RunsError("invalid_arguments", f"portal.search_text takes {what}", usage)
         value = await self.recall(arguments.get("handle"), owner, carry)
-        if isinstance(value, CallError):
-            return value
         text = value if isinstance(value, str) else json.dumps(value, indent=1, ensure_ascii=False)
         folded, needle = text.lower(), wanted.lower()
         if len(folded) != len(text):  # a few letters fold to two, which would shift positions

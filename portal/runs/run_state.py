@@ -13,9 +13,11 @@ in the store, if its acknowledgement was lost, the next one replaces: its chunk 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple
+from itertools import chain
+from typing import Final, NamedTuple
 
 from manifests.manifest import Budget
+from portal.base.clean_json import is_larger
 from portal.records.ledger import CallState, Ledger
 from portal.records.store.records import CallRow
 from portal.runs.answer import Answer
@@ -59,47 +61,41 @@ class Rows(NamedTuple):
     @property
     def is_brief(self) -> bool:
         """Whether they are at most about 16 KiB as JSON, which takes well under a millisecond to write."""
-        if self.answer is not None:
-            return False  # a run has one answer, which may be large
-        values: list[Any] = [event.text for event in self.events]
-        values += [call.shown for call in self.calls]
-        if self.head is not None:  # its record has the script once more, and as much again of settings
-            values += 3 * [self.head.request.code]
-        for _, _, one in self.outcomes:
-            values += one.text, one.value, one.content, one.data
-        left = _BRIEF_BYTES - 200 * len(self.entries)
-        while values and left > 0:
-            each = values.pop()
-            left -= 8 + (len(each) if isinstance(each, str | bytes | list | dict) else 0)
-            if isinstance(each, list | dict) and left > 0:
-                values += [*each, *each.values()] if isinstance(each, dict) else each
-        return left > 0
+        outcomes = [outcome for _, _, outcome in self.outcomes]
+        texts = [event.text for event in self.events], [call.shown for call in self.calls]
+        sizes = [len(text or b"") for text in (*chain(*texts), *(one.text for one in outcomes))]
+        # The record in a head has the script once more, and as much again of settings.
+        code = 0 if self.head is None else 3 * len(self.head.request.code)
+        left = _BRIEF_BYTES - code - sum(sizes) - 8 * len(sizes) - 200 * len(self.entries)
+        # A run has one answer, which may be large.
+        values = [[one.value, one.content, one.data] for one in outcomes]
+        return self.answer is None and not is_larger(values, left)
 
 
+@dataclass(eq=False)
 class RunState:
     """Knows what of a segment is written, and what is not. `recording` is None for a run of a session.
 
     `counted` has the budgets that each call spent, by `seq`.
     """
 
-    def __init__(
-        self,
-        piece: Piece,
-        recording: Recording | None,
-        ledger: Ledger,
-        counted: Mapping[int, Sequence[Budget]],
-    ) -> None:
-        self.run_id, self.head = piece.run_id, piece.head
-        self.recording, self.ledger, self.counted = recording, ledger, counted
-        record = piece.past.record
-        self.written = Written(piece.epoch, piece.past.chunks, len(record.events) if record else 0, None)
-        self.with_row = {*piece.past.calls}
+    piece: Piece
+    recording: Recording | None
+    ledger: Ledger
+    counted: Mapping[int, Sequence[Budget]]
+    touched: set[int] = field(default_factory=set)
+    """The calls whose entries in the ledger are to be written."""
+    calls: list[CallRow] = field(default_factory=list)
+    """Those that are intended, or begin to wait."""
+    outcomes: list[tuple[int, CallState, Outcome]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        past, self.head = self.piece.past, self.piece.head
+        self.written = Written(
+            self.piece.epoch, past.chunks, len(past.record.events) if past.record else 0, None
+        )
+        self.with_row = {*past.calls}
         """The calls that have a row in the store, so that their outcomes have to be written."""
-        self.touched: set[int] = set()
-        """The calls whose entries in the ledger are to be written."""
-        self.calls: list[CallRow] = []
-        """Those that are intended, or begin to wait."""
-        self.outcomes: list[tuple[int, CallState, Outcome]] = []
 
     def begin(self, answer: Answer | None = None) -> Rows:
         """The rows of the next transaction, with everything that happened before. `answer` makes it the last one."""
@@ -119,7 +115,7 @@ class RunState:
         written = Written(epoch or 1, chunks + bool(events or entries), count + len(events), self.head)
         changed, outcomes = None if self.head is head else self.head, tuple(self.outcomes)
         self.touched = set()
-        return Rows(self.run_id, written, not epoch, changed, events, entries, calls, outcomes, answer)
+        return Rows(self.piece.run_id, written, not epoch, changed, events, entries, calls, outcomes, answer)
 
     def ended(self, rows: Rows, *, is_committed: bool) -> None:
         """The transaction that writes these rows has ended."""

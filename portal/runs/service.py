@@ -1,8 +1,8 @@
 """The runs of one portal, for executions, and for people and their tools. Also asks the person at a run's client."""
 
 import time
-from collections.abc import Awaitable
-from dataclasses import replace
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 from weakref import WeakValueDictionary
@@ -33,8 +33,6 @@ from portal.runs.leases import Address, Leases
 from portal.runs.past import HEAD, Piece, RunHead, new_row, new_run_id
 from portal.runs.results import KeptResults
 from sandbox_runtime.recording import Recording
-from sandbox_runtime.result import RunError
-from sandbox_runtime.run import MAX_SCRIPT_BYTES, too_long
 from upstreams.redaction import Redaction
 
 log = structlog.get_logger()
@@ -67,19 +65,19 @@ class Runs:
         self.news = anyio.Event()
         """Set and replaced whenever something may have happened to a run. Take it before you read the store."""
         self._waits: WeakValueDictionary[str, anyio.Event] = WeakValueDictionary()
-        self.live: dict[str, Journal] = {}
-        """The journals of the segments that are under way in this process."""
-        self.resuming: set[str] = set()
-        """The runs that the dispatcher has begun to resume."""
+        self.live: dict[str, Journal | None] = {}
+        """The journals of the segments that are under way in this process; None for one that is about to begin."""
         self.questions = Questions(self, tasks)
         self.approvers = Approvers.of(manifest)
-        url = self.settings.public_url or (address.url() if address and not address.is_everywhere else None)
-        self.public_url = url and url.rstrip("/")
+        self.unwritten: dict[str, Callable[[], Awaitable[None]]] = {}
+        """What ends the runs whose ends could not be written yet."""
+
+    @property
+    def public_url(self) -> str | None:
         """The base URL for delivering events; None if there is no such URL."""
-        self.began = time.time()
-        """When this process began, in seconds since 1970."""
-        self.unwritten: dict[str, tuple[RunState, bytes | None, int | None]] = {}
-        """The ends of runs that could not be written yet."""
+        own = self.leases.address
+        url = self.settings.public_url or (own.url() if own and not own.is_everywhere else None)
+        return url and url.rstrip("/")
 
     def replace(self, manifest: Manifest) -> None:
         """Switch to a reloaded manifest: mask and decide by it, and resume the runs of its profiles."""
@@ -100,47 +98,30 @@ class Runs:
         park_seconds = self.settings.park_after_seconds if is_attended else UNATTENDED_SECONDS
         return Journal(piece, self, self.store, park_seconds, recording, ledger, authorization)
 
-    def opened(self, journal: Journal) -> None:
-        self.live[journal.run_id] = journal
-
-    def closed(self, journal: Journal) -> None:
-        if self.live.get(journal.run_id) is journal:  # the next segment may have begun
-            del self.live[journal.run_id]
-
     def fence(self, run: str) -> None:
         """Stop a segment at once, if it is under way here: its run has ended, or another portal holds it."""
-        if run in self.live:
-            self.live[run].scope.cancel()
+        if (journal := self.live.get(run)) is not None:
+            journal.scope.cancel()
 
     def register(self, run: str) -> anyio.Event:
         """An event that is set when something about the waiting calls of a run may have been decided."""
         return self._waits.setdefault(run, anyio.Event())
 
     async def start(self, profile: str | None, request: ExecuteCode, caller: Caller) -> Answer:
-        """Run a script in the background. The answer says only that it runs, under which id."""
-        if self.store is None:
-            return Answer("refused", "", error=self.unavailable("A run in the background"))
-        if (size := len(request.code.encode("utf-8", "surrogatepass"))) > MAX_SCRIPT_BYTES:
-            return Answer("refused", "", error=too_long(size))
+        """Run a script in the background. The answer says only that it runs, under which id. Raises RunsError."""
+        store = self.store_or_error("A run in the background")
         head = RunHead(request, caller, profile, is_background=True, trace=current_trace(), began=time.time())
         row = new_row(new_run_id(), caller.run_owner, head, None, self.settings.max_age_days)
         row = replace(row, state="waiting", wake_at=0.0, title=self.mask(row.title))
         try:
             create = partial(RunTables.create, row=row, head=HEAD.dump_json(head), caller=caller.label)
-            await self.store.write(create, is_lasting=True)
+            await store.write(create, is_lasting=True)
         except StoreError as error:
             log.error("run_not_journaled", run=row.id, error=str(error))
-            return Answer("refused", "", error=unwritten(error, "The run did not start"))
+            failure = unwritten(error, "The run did not start")
+            raise RunsError(failure.code, failure.message, failure.hint) from error
         self.wake()
         return Answer("running", row.id)
-
-    def unavailable(self, what: str) -> RunError:
-        """The error for something that needs the store, when there is no store."""
-        return RunError(
-            "runs_unavailable",
-            f"{what} needs the store of runs, which cannot be used; the portal's log says why",
-            hint="Tell the operator.",
-        )
 
     async def end(
         self, run: str, state: RunState, answer: bytes | None = None, epoch: int | None = None
@@ -160,15 +141,14 @@ class Runs:
             return
         except StoreError as error:
             log.error("run_not_ended", run=run, error=str(error))
-            self.unwritten[run] = state, answer, epoch
+            self.unwritten[run] = partial(self.end, run, state, answer, epoch)
         else:
             self.wake()
 
     async def write_ends(self) -> None:
         """Try again to write the ends that could not be written."""
-        for run, ended in [*self.unwritten.items()]:
-            del self.unwritten[run]
-            await self.end(run, *ended)
+        for run in [*self.unwritten]:
+            await self.unwritten.pop(run)()
 
     async def final_answer(self, run: str, *, to_its_end: bool = False) -> Answer:
         """The answer for the client of a suspended run: the final answer if `to_its_end`, or while the client has an
@@ -178,7 +158,7 @@ class Runs:
             # A question is removed once its decision is written, so it is looked up before the row is read.
             news, was_asked = self.news, self.questions.are_open(run)
             row = await self.store_or_error().read(partial(find_run, run=run, owner=None))
-            is_under_way = row.wake_at == 0 or run in self.live or run in self.resuming
+            is_under_way = row.wake_at == 0 or run in self.live
             is_awaited = to_its_end or is_under_way or was_asked or self.questions.are_open(run)
             if row.state not in OPEN or not is_awaited:
                 return await self.answer(run, None)
@@ -222,16 +202,15 @@ class Runs:
         """Deliver an event. Returns whether it was the first delivery; None for an unknown token."""
         deliver = partial(RunTables.deliver, token=token, payload=payload)
         found = await self.store_or_error().write(deliver, is_lasting=True)
-        if found is None:
-            return None
-        self.wake(found[0])
-        return found[1]
+        if found is not None:
+            self.wake(found[0])
+        return found and found[1]
 
-    def store_or_error(self) -> RunStore:
-        """The store. Raises RunsError: the portal has no store."""
+    def store_or_error(self, what: str = "This") -> RunStore:
+        """The store, without which there is no `what`. Raises RunsError: the portal has no store."""
         if self.store is None:
-            error = self.unavailable("This")
-            raise RunsError(error.code, error.message, error.hint)
+            message = f"{what} needs the store of runs, which cannot be used; the portal's log says why"
+            raise RunsError("runs_unavailable", message, "Tell the operator.")
         return self.store
 
     def wake(self, *runs: str) -> None:
@@ -246,18 +225,18 @@ class Runs:
         self.wake(*self._waits)
 
 
+@dataclass(eq=False)
 class Questions:
     """The questions to the people at the clients that wait for runs."""
 
-    def __init__(self, runs: Runs, tasks: TaskGroup) -> None:
-        self.runs = runs
-        self._tasks = tasks
-        self._channels: dict[str, ClientChannel] = {}
-        """The clients that wait for a run, and can be asked while they do."""
-        self._open: dict[str, dict[int, anyio.CancelScope]] = {}
-        """By run and call: the task that asks. A question is open until its decision is written."""
-        self._unshown: dict[str, dict[int, Json]] = {}
-        """By run: the calls that its next form will show."""
+    runs: Runs
+    tasks: TaskGroup
+    _channels: dict[str, ClientChannel] = field(default_factory=dict)
+    """The clients that wait for a run, and can be asked while they do."""
+    _open: dict[str, dict[int, anyio.CancelScope]] = field(default_factory=dict)
+    """By run and call: the task that asks. A question is open until its decision is written."""
+    _unshown: dict[str, dict[int, Json]] = field(default_factory=dict)
+    """By run: the calls that its next form will show."""
 
     def channel(self, run: str) -> ClientChannel:
         """The client of a run that has been asked, and still waits."""
@@ -277,7 +256,7 @@ class Questions:
         unshown = self._unshown.setdefault(run, {})
         scope = self._open.setdefault(run, {})[seq] = anyio.CancelScope()
         unshown[seq] = asked
-        self._tasks.start_soon(self._show, run, unshown, channel, scope)
+        self.tasks.start_soon(self._show, run, unshown, channel, scope)
 
     async def _show(
         self, run: str, unshown: dict[int, Json], channel: ClientChannel, scope: anyio.CancelScope

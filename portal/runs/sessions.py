@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 import anyio
@@ -35,6 +35,7 @@ class IdleSession:
     ends: float
 
 
+@dataclass(eq=False)
 class Sessions:
     """At most `server.sessions` sessions, each a worker process of a few megabytes.
 
@@ -44,15 +45,13 @@ class Sessions:
     caller who started it, if the caller is known. Ids begin with `home`.
     """
 
-    def __init__(self, settings: ServerSettings, home: str = "") -> None:
-        self._home = home
-        self._capacity = settings.sessions
-        self._idle_seconds = settings.session_idle_seconds
-        self._idle: dict[str, IdleSession] = {}
-        """By id, least recently used first."""
-        self._busy: dict[object, Caller] = {}
-        """By id, the sessions that run a script, and those that are starting."""
-        self._histories: WeakKeyDictionary[Session, SessionHistory] = WeakKeyDictionary()
+    settings: ServerSettings
+    home: str = ""
+    _idle: dict[str, IdleSession] = field(default_factory=dict)
+    """By id, least recently used first."""
+    _busy: dict[object, Caller] = field(default_factory=dict)
+    """By id, the sessions that run a script, and those that are starting."""
+    _histories: WeakKeyDictionary[Session, SessionHistory] = field(default_factory=WeakKeyDictionary)
 
     @asynccontextmanager
     async def use(
@@ -80,7 +79,7 @@ class Sessions:
         finally:
             del self._busy[session.id]
             if session.alive:
-                ends = anyio.current_time() + self._idle_seconds
+                ends = anyio.current_time() + self.settings.session_idle_seconds
                 self._idle[session.id] = IdleSession(session, owner, ends)
 
     def history(self, session: Session | None) -> SessionHistory:
@@ -91,7 +90,7 @@ class Sessions:
         """Drop each idle session when it expires, until cancelled."""
         while True:
             oldest = next(iter(self._idle.values()), None)
-            seconds = oldest.ends - anyio.current_time() if oldest else self._idle_seconds
+            seconds = oldest.ends - anyio.current_time() if oldest else self.settings.session_idle_seconds
             await anyio.sleep(max(seconds, 0))
             self._drop_expired()
 
@@ -108,7 +107,7 @@ class Sessions:
         if not self._make_room(caller.queue_key):
             raise SessionError(
                 "session_busy",
-                f"all {self._capacity} sessions (server.sessions) are running scripts",
+                f"all {self.settings.sessions} sessions (server.sessions) are running scripts",
                 "Wait until one of them ends, or run the script without a session.",
             )
         start = object()
@@ -120,17 +119,17 @@ class Sessions:
             raise SessionError("sandbox_busy", message, "Try again in a moment.") from error
         finally:
             del self._busy[start]
-        session.id = self._home + session.id
+        session.id = self.home + session.id
         return session
 
     def _make_room(self, key: str) -> bool:
         """Drop idle sessions until the caller can start another. Returns whether it can."""
         while True:
             callers = *self._busy.values(), *(idle.caller for idle in self._idle.values())
-            if len(callers) < self._capacity:
+            if len(callers) < self.settings.sessions:
                 return True
             held = Counter(each.queue_key for each in callers)
-            may_exceed = has_room(held, key, self._capacity, 2 * self._capacity)
+            may_exceed = has_room(held, key, self.settings.sessions, 2 * self.settings.sessions)
             held[key] += 1  # counting the one that it wants
             # Among equals the first is dropped, which was idle longest.
             holders = {name: held[idle.caller.queue_key] for name, idle in self._idle.items()}
@@ -142,29 +141,24 @@ class Sessions:
                 return False
             self._drop(largest)
 
-    def _full_id(self, written: str, caller: Caller) -> str:
-        """The id of the caller's only session with this prefix, if the caller is known; else the text itself."""
-        digits = written.removeprefix(self._home)
-        held = *self._busy.items(), *((each, idle.caller) for each, idle in self._idle.items())
-        own = [str(each) for each, holder in held if holder.owner == caller.owner != ""]
-        found = [each for each in own if len(digits) >= 4 and each.startswith(self._home + digits)]
-        if len(found) > 1:
-            raise SessionError(*ambiguous("session", written, found))
-        return found[0] if found else written
-
     def _resume(self, identifier: str, caller: Caller) -> tuple[Session, Caller]:
-        identifier = self._full_id(identifier, caller)
-        busy = self._busy.get(identifier)
-        if busy is not None and busy.owner == caller.owner:
-            message = f"session {identifier[:40]!r} is running another script"
-            raise SessionError("session_busy", message, "Wait for its answer, or start another session.")
-        idle = self._idle.get(identifier)
-        if idle is None or idle.caller.owner != caller.owner:
+        """Take the caller's idle session with this id; if the caller is known, a unique prefix will do."""
+        start = self.home + identifier.removeprefix(self.home)
+        held = *self._busy.items(), *((each, idle.caller) for each, idle in self._idle.items())
+        own = [each for each, holder in held if isinstance(each, str) and holder.owner == caller.owner]
+        may_be_short = caller.owner and len(start) - len(self.home) >= 4
+        found = [each for each in own if each == identifier or (may_be_short and each.startswith(start))]
+        if len(found) > 1:
+            raise SessionError(*ambiguous("session", identifier, found))
+        if not found:
             raise SessionError(
                 "unknown_session",
                 f"session {identifier[:40]!r} does not exist. It ended, was idle for more than "
-                f"{self._idle_seconds:g} s, made room for another, or belongs to another connection",
+                f"{self.settings.session_idle_seconds:g} s, made room for another, or belongs to another connection",
                 'Pass session="new" to start one, and define again what the script needs.',
             )
-        del self._idle[identifier]
+        if found[0] in self._busy:
+            message = f"session {found[0][:40]!r} is running another script"
+            raise SessionError("session_busy", message, "Wait for its answer, or start another session.")
+        idle = self._idle.pop(found[0])
         return idle.session, idle.caller

@@ -14,7 +14,7 @@ from typing import Final, TypeGuard
 import anyio
 
 from manifests.json_value import Json
-from portal.base.errors import ASK_OPERATOR
+from portal.base.errors import ASK_OPERATOR, RunsError
 from portal.base.tokens import compact
 from portal.calls.channel import ClientChannel
 from portal.calls.run import APPROVE, EVENT, EVENT_URL, RECALL, SEARCH_TEXT, SLEEP
@@ -45,21 +45,22 @@ class Waits:
 
     async def __call__(self, call: ToolCall, entry: Entry) -> Outcome:
         """Answer one of `portal.calls.run.WAITED`. Errors are returned, never raised, except FencedError."""
-        arguments, carry = call.arguments, self.authorization.carry
-        if call.function == EVENT_URL:
-            answer: Json | CallError = await self._hook_url(EVENT_URL, arguments.get("name"))
-        elif call.function == RECALL:
-            answer = await self.runs.results.recall(arguments.get("handle"), self.owner, carry)
-        elif call.function == SEARCH_TEXT:
-            answer = await self.runs.results.search(arguments, self.owner, carry)
-        else:
-            work = {SLEEP: self._sleep, EVENT: self._event, APPROVE: self._approve}[call.function]
-            answer = await work(call.seq, arguments)
+        arguments, results, carry = call.arguments, self.runs.results, self.authorization.carry
+        waits = {SLEEP: self._sleep, EVENT: self._event, EVENT_URL: self._event_url, APPROVE: self._approve}
+        answer, error = None, None
+        try:
+            if call.function == RECALL:
+                answer = await results.recall(arguments.get("handle"), self.owner, carry)
+            elif call.function == SEARCH_TEXT:
+                answer = await results.search(arguments, self.owner, carry)
+            else:
+                answer = await waits[call.function](call.seq, arguments)
+        except RunsError as refusal:
+            error = _call_error(refusal)
         if call.function in (RECALL, SEARCH_TEXT):
             entry.sources |= self.authorization.sources
-        error = answer if isinstance(answer, CallError) else None
         entry.end("refused" if error else "done", error)
-        return Outcome(error=error) if error else Outcome(value=answer)
+        return Outcome(answer, error)
 
     async def approval(
         self, call: ToolCall, needed: ApprovalNeeded, upstream: str, digest_now: Callable[[], str]
@@ -68,8 +69,6 @@ class Waits:
 
         An approval covers this definition of the tool and these arguments, or those that the person wrote instead.
         """
-        if self.journal is None:
-            return self._no_journal(f"{call.function} asks a person, and asking")
         text = json.dumps(needed.arguments, sort_keys=True, separators=(",", ":"))
         digest, arguments_sha256 = digest_now(), hashlib.sha256(text.encode()).hexdigest()
         arguments = self.runs.mask.in_value(needed.arguments)  # first: a cut secret would not be recognized
@@ -84,108 +83,93 @@ class Waits:
             # Not where a rule looks at each call's arguments, nor for a fetch, whose arguments say where it goes.
             "may_stand": bool(digest) and not needed.request.tool.conditions,
         }
-        asking = CallRow(
-            self.journal.run_id, call.seq, "ask", call.function, "waiting", digest, arguments_sha256
-        )
-        row = await self._decided(asking, shown)
-        if isinstance(row, CallError):
-            return row
+        asking = CallRow("", call.seq, "ask", call.function, "waiting", digest, arguments_sha256)
+        try:
+            row = await self._decided(asking, shown)
+        except RunsError as refusal:
+            return _call_error(refusal)
         return approved_arguments(row, call.arguments, digest_now(), arguments_sha256)
 
-    async def _decided(self, asking: CallRow, shown: dict[str, Json]) -> CallRow | CallError:
-        """The row of a call that a person approved, or an error."""
-        assert self.journal is not None
+    async def _decided(self, asking: CallRow, shown: dict[str, Json]) -> CallRow:
+        """The row of a call that a person approved. Raises RunsError: it was denied, or no one can be asked."""
         seq, function = asking.seq, asking.function
+        journal = self._journal_for(f"{function} asks a person, and asking")
         may_decide = self.runs.approvers.refusal(self.owner, self.channel.decider) is None
         channel = self.channel if may_decide and self.channel.can_ask_person else None
         ask = partial(
-            self.runs.questions.ask, self.journal.run_id, seq, self.runs.mask.in_value(shown), channel
+            self.runs.questions.ask, journal.piece.run_id, seq, self.runs.mask.in_value(shown), channel
         )
-        row = await self.journal.wait(replace(asking, shown=encode(shown)), ask)
-        if isinstance(row, CallError):
-            return row
+        row = await journal.wait(replace(asking, run=journal.piece.run_id, shown=encode(shown)), ask)
         if row.state not in ("approved", "denied"):
-            return CallError("cancelled", f"{function} no longer waits for a decision", "Nothing was sent.")
+            raise RunsError("cancelled", f"{function} no longer waits for a decision", "Nothing was sent.")
         decision = json.loads(row.decision or b"{}")
         self.authorization.audit.decided(seq, function, row.state, row.decided_by, decision)
         if through := decision.get("through"):
-            told = f"call {seq} ({function}) was approved with call {through}"
-            self.journal.note_notices([*dict.fromkeys((*self.journal.head.notices, told))])
+            journal.note_notices([f"call {seq} ({function}) was approved with call {through}"])
         if row.state == "approved":
             return row
         reason = decision.get("reason") or ""
         why = f": {reason[:MAX_QUESTION_CHARACTERS]}" if reason else ""
-        return CallError(
+        raise RunsError(
             "denied", f"a person denied {function}{why}", "Nothing was sent. Do not try to do it another way."
         )
 
-    async def _sleep(self, seq: int, arguments: Mapping[str, Json]) -> Json | CallError:
-        seconds = arguments.get("seconds")
+    async def _sleep(self, seq: int, arguments: Mapping[str, Json]) -> None:
+        seconds, journal = arguments.get("seconds"), self.journal
         if not _is_duration(seconds):
-            return _invalid("portal.sleep takes seconds from 0 to a year", seconds)
-        if self.journal is None or (
-            seconds <= self.journal.park_seconds and seq not in self.journal.past.calls
-        ):
-            if self.journal is None and seconds > 60:
-                return self._no_journal("portal.sleep for more than a minute")
+            raise _invalid("portal.sleep takes seconds from 0 to a year", seconds)
+        if journal is None and seconds > 60:
+            journal = self._journal_for("portal.sleep for more than a minute")
+        if journal is None or (seconds <= journal.park_seconds and seq not in journal.piece.past.calls):
             await anyio.sleep(seconds)
-            return None
-        due_at = self.journal.store.now() + seconds
-        row = await self.journal.wait(
-            CallRow(self.journal.run_id, seq, "sleep", SLEEP, "waiting", due_at=due_at)
-        )
-        return row if isinstance(row, CallError) else None
+        else:
+            due_at = journal.store.now() + seconds
+            await journal.wait(CallRow(journal.piece.run_id, seq, "sleep", SLEEP, "waiting", due_at=due_at))
 
-    async def _event(self, seq: int, arguments: Mapping[str, Json]) -> Json | CallError:
-        name, timeout = arguments.get("name"), arguments.get("timeout")
+    async def _event(self, seq: int, arguments: Mapping[str, Json]) -> Json:
+        timeout = arguments.get("timeout")
         if timeout is not None and not _is_duration(timeout):
-            return _invalid("the timeout of portal.event is in seconds, from 0 to a year", timeout)
-        url = await self._hook_url(EVENT, name)
-        if isinstance(url, CallError):
-            return url
-        assert self.journal is not None and isinstance(name, str), "or there is no URL"
-        due_at, run = None if timeout is None else self.journal.store.now() + timeout, self.journal.run_id
+            raise _invalid("the timeout of portal.event is in seconds, from 0 to a year", timeout)
+        await self._event_url(seq, arguments)  # without a URL, the run cannot wait for the event either
+        journal, name = self._journal_for(EVENT), str(arguments["name"])
+        due_at, run = None if timeout is None else journal.store.now() + timeout, journal.piece.run_id
         payload = partial(RunTables.payload, run=run, name=name)
-        known = await self.journal.store.read(payload)
+        known = await journal.store.read(payload)
         if known is None:
-            row = await self.journal.wait(
-                CallRow(run, seq, "event", EVENT, "waiting", name=name, due_at=due_at)
-            )
-            if isinstance(row, CallError):
-                return row
-            known = await self.journal.store.read(payload)
+            await journal.wait(CallRow(run, seq, "event", EVENT, "waiting", name=name, due_at=due_at))
+            known = await journal.store.read(payload)
         if known is None:
             message = f"the event {name!r} did not come within {timeout:g} s"
-            return CallError("event_timeout", message, "Wait for it again, or go on without it.")
+            raise RunsError("event_timeout", message, "Wait for it again, or go on without it.")
         return json.loads(known)
 
-    async def _hook_url(self, function: str, name: Json) -> str | CallError:
-        """The URL that delivers an event to the run. Without one, the run cannot wait for the event either."""
+    async def _event_url(self, seq: int, arguments: Mapping[str, Json]) -> str:
+        """The URL that delivers an event to the run."""
+        name = arguments.get("name")
         if not (isinstance(name, str) and 0 < len(name) <= MAX_NAME_CHARACTERS and name.isprintable()):
-            return _invalid(
+            raise _invalid(
                 f"an event's name is a text of 1 to {MAX_NAME_CHARACTERS} printable characters", name
             )
-        if self.journal is None:
-            return self._no_journal(function)
+        journal = self._journal_for("an event")
         if self.runs.public_url is None:
-            return CallError("no_public_url", "events need a URL, and this portal has none", ASK_OPERATOR)
-        await self.journal.begin()
-        token = await self.journal.store.write(partial(RunTables.hook, run=self.journal.run_id, name=name))
+            raise RunsError("no_public_url", "events need a URL, and this portal has none", ASK_OPERATOR)
+        await journal.begin()
+        token = await journal.store.write(partial(RunTables.hook, run=journal.piece.run_id, name=name))
         return f"{self.runs.public_url}/hooks/{token}"
 
-    async def _approve(self, seq: int, arguments: Mapping[str, Json]) -> Json | CallError:
+    async def _approve(self, seq: int, arguments: Mapping[str, Json]) -> bool:
         asked = arguments.get("question")
         if not isinstance(asked, str) or not asked.strip():
-            return _invalid("portal.approve takes a question", asked)
-        if self.journal is None:
-            return self._no_journal(APPROVE)
-        shown = {"question": asked[:MAX_QUESTION_CHARACTERS]}
-        row = await self._decided(CallRow(self.journal.run_id, seq, "approve", APPROVE, "waiting"), shown)
-        return row if isinstance(row, CallError) else True
+            raise _invalid("portal.approve takes a question", asked)
+        shown: dict[str, Json] = {"question": asked[:MAX_QUESTION_CHARACTERS]}
+        await self._decided(CallRow("", seq, "approve", APPROVE, "waiting"), shown)
+        return True
 
-    def _no_journal(self, what: str) -> CallError:
-        error = self.runs.unavailable(what)
-        return CallError(error.code, error.message, error.hint)
+    def _journal_for(self, what: str) -> Journal:
+        """The journal, without which there is no `what`. Raises RunsError: the portal has no store."""
+        self.runs.store_or_error(what)
+        assert self.journal is not None, "there is one where there is a store"
+        return self.journal
 
 
 def approved_arguments(
@@ -213,5 +197,9 @@ def _is_duration(value: Json) -> TypeGuard[float]:
     return is_number and math.isfinite(value) and 0 <= value <= MAX_SECONDS
 
 
-def _invalid(what: str, value: Json) -> CallError:
-    return CallError("invalid_arguments", f"{what}, not {compact(value)[:100]}", "Nothing was done.")
+def _invalid(what: str, value: Json) -> RunsError:
+    return RunsError("invalid_arguments", f"{what}, not {compact(value)[:100]}", "Nothing was done.")
+
+
+def _call_error(error: RunsError) -> CallError:
+    return CallError(error.code, str(error), error.hint)

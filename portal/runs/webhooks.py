@@ -121,8 +121,8 @@ class Webhooks:
         except FetchError as error:
             status, reason = 0, error.call_error.message
         seconds = retry_seconds(status, attempt)
-        is_last = seconds is None
-        log.info("webhook_sent", id=delivery.id, status=status, reason=reason, attempt=attempt, last=is_last)
+        told = {"id": delivery.id, "status": status, "reason": reason, "attempt": attempt}
+        log.info("webhook_sent", **told, last=seconds is None)
         note = partial(RunTables.end_delivery, delivery=delivery.id)
         if seconds is not None:
             next_at = self.store.now() + seconds * random.uniform(0.9, 1.1)

@@ -66,3 +66,27 @@ async def test_a_client_does_not_wait_for_a_run_that_is_tried_again_later(tmp_pa
         with anyio.fail_after(DEADLINE_SECONDS):
             answer = await kept.runs.final_answer(run)
     assert answer.status == "running"
+
+
+@pytest.mark.anyio
+async def test_a_client_waits_for_a_run_that_is_being_resumed(tmp_path: Path) -> None:
+    began, may_end, told = anyio.Event(), anyio.Event(), list[str]()
+
+    async def go_on(piece: Piece, *rest: Any) -> Answer:
+        began.set()
+        await may_end.wait()
+        await kept.runs.end(piece.run_id, "ok")
+        return Answer("ok", piece.run_id)
+
+    async def wait(run: str) -> None:
+        told.append((await kept.runs.final_answer(run)).status)
+
+    async with kept_runs(tmp_path, go_on=go_on) as kept, anyio.create_task_group() as tasks:
+        run = await kept.start("ok")
+        await began.wait()
+        tasks.start_soon(wait, run)
+        for _ in range(3):
+            await kept.runs.answer(run, None)  # the client has looked, too
+        may_end.set()
+        await kept.until(run, "ok")
+    assert told == ["ok"]

@@ -25,7 +25,7 @@ from upstreams.redaction import Redaction
 pytestmark = pytest.mark.anyio
 
 HOME: Any = SimpleNamespace(
-    settings=SimpleNamespace(max_age_days=1), mask=Redaction([]), began=0.0, leases=Leases(None), wake=list
+    settings=SimpleNamespace(max_age_days=1), mask=Redaction([]), leases=Leases(None), wake=list
 )
 
 

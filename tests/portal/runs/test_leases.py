@@ -39,7 +39,7 @@ async def test_a_portal_that_was_silent_holds_its_run_again_unless_another_one_h
 async def test_a_portal_tells_the_others_at_once_where_it_is_reached(tables: Tables) -> None:
     with present(tables.path) as holder:
         async with store_of(tables, holder=holder) as store:
-            await Leases(store, Address("replica", 8080)).publish()
+            await Leases(store, Address("replica", 8080)).beat()
             assert await store.read(lambda file: file.replica_url(holder)) == "http://replica:8080"
 
 
