@@ -17,7 +17,7 @@ from portal.library.library import PORTAL_STUB, Library, write_stubs
 from sandbox_runtime.guest.calls import Calls, Output
 from sandbox_runtime.guest.portal_module import PortalModule
 from sandbox_runtime.guest.warm_up import WarmUpHost
-from tests.portal.library.sample_tools import HOSTILE_TEXT, arguments, function, library, stub, tool
+from tests.portal.library.sample_tools import arguments, function, library, stub, tool
 
 TEXT = {"type": "string"}
 ISSUE = {"type": "object", "title": "Issue", "properties": {"title": TEXT}, "required": ["title"]}
@@ -101,24 +101,17 @@ def test_stub_package_is_complete(tmp_path: Path) -> None:
     assert all((tmp_path / name).exists() for name in names)
 
 
-def test_stubs_of_a_former_library_are_removed(tmp_path: Path) -> None:
+def test_stubs_of_a_former_library_are_removed_and_files_of_others_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "tools").mkdir()
+    others = {"own.pyi": "x: int\n", "__init__.pyi": "", "mine.pyi": "", "tools/mine.pyi": ""}
+    for name, text in others.items():
+        (tmp_path / name).write_text(text)
     write_stubs(library(tool("f")), tmp_path)
     changed = write_stubs(Library.compile([]), tmp_path)
     assert {tmp_path / "tickets.pyi", tmp_path / "tools" / "tickets.pyi"} <= changed
-    assert sorted(path.name for path in tmp_path.rglob("*.*")) == ["__init__.pyi", "portal.pyi", "py.typed"]
-
-
-def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
-    own = tmp_path / "own.pyi"
-    own.write_text("x: int\n")
-    empty = [tmp_path / "__init__.pyi", tmp_path / "mine.pyi", tmp_path / "tools" / "mine.pyi"]
-    for path in empty:
-        path.parent.mkdir(exist_ok=True)
-        path.touch()
-    write_stubs(library(tool("f")), tmp_path)
-    write_stubs(Library.compile([]), tmp_path)
-    assert own.read_text() == "x: int\n"
-    assert all(path.exists() for path in empty)
+    left = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.*")}
+    assert left == {*others, "tools/__init__.pyi", "portal.pyi", "tools/py.typed"}
+    assert all((tmp_path / name).read_text() == text for name, text in others.items())
 
 
 @given(st.text(max_size=300))
@@ -141,14 +134,6 @@ def test_comment_is_one_line_and_no_instruction(text: str) -> None:
     line = comment(text)
     assert len(ast.parse(f"x = 1{line}\n", type_comments=True).body) == 1
     assert "type: ignore" not in line
-
-
-def test_hostile_description_stays_in_its_docstring() -> None:
-    compiled = library(tool("f", arguments(a={"description": HOSTILE_TEXT}), None, HOSTILE_TEXT), tool("g"))
-    names = [
-        getattr(node, "name", type(node).__name__) for node in ast.parse(compiled.module("tickets")).body
-    ]
-    assert names == ["Expr", "ImportFrom", "f", "g"]
 
 
 def test_description_is_cut_at_a_word() -> None:
