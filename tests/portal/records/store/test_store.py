@@ -238,18 +238,6 @@ def test_an_event_is_delivered_once_whether_it_comes_before_or_after_the_wait(fi
 # Owners, and retention
 
 
-def test_the_run_of_somebody_else_is_as_unknown_as_none(file: RunTables) -> None:
-    run = begun(file, owner="ann")
-    asked(file, run)
-    errors = []
-    for name in (run.id, "run_" + "0" * 32):
-        with pytest.raises(RunsError) as error, file.transaction():
-            decide_call(file, name, 1, Decider("bob", "bob"), Approvers(), is_approved=True)
-        errors.append(str(error.value).replace(name, "RUN"))
-    assert errors[0] == errors[1]
-    assert (file.listed("bob"), [each.id for each in file.listed("ann")]) == ([], [run.id])
-
-
 def test_runs_that_wait_for_a_person_are_listed_by_tenant(file: RunTables) -> None:
     for owner in ("red/dev/1", "red//2", "redder//3", "//4", "local"):
         asked(file, begun(file, owner=owner))
