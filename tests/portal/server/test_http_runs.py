@@ -277,24 +277,6 @@ async def test_without_a_store_nothing_starts(kept: KeptRuns, client: AsyncClien
         assert error_of(response) == (503, "runs_unavailable")
 
 
-async def test_run_of_a_portal_is_started_and_forked_over_http(tmp_path: Path) -> None:
-    peer = Peer()
-    store = {"store": "runs.sqlite"}
-    async with (
-        opened(tmp_path, {"store": peer}, runs=store) as portal,
-        served(portal) as origin,
-        AsyncClient(base_url=origin, timeout=DEADLINE_SECONDS) as client,
-    ):
-        code = "a = await store.echo(n=1)\nb = await store.echo(n=2)\n[a, b]"
-        ended = (await client.post("/runs?wait=60", json={"code": code})).json()
-        assert ended["result"] == [{"n": 1}, {"n": 2}]
-        forked = await client.post(f"/runs/{ended['run_id']}/fork", json={"at": 2})
-        assert forked.status_code == 201
-        events = events_in((await client.get(f"{forked.headers['location']}/events")).text)
-        assert events[-1][1] == "ok"
-        assert [arguments["n"] for _, arguments in peer.calls] == [1, 2, 2]
-
-
 async def test_without_a_token_runs_over_stdio_are_unknown_over_http(tmp_path: Path) -> None:
     async with kept_runs(tmp_path, may_decide=False) as kept, kept.client() as client:
         own = await kept.start("ask")
