@@ -39,19 +39,6 @@ async def reload(portal: Opened, folder: Path, change: Callable[[Any], object], 
     await portal.portal.reload.apply(changed(folder, change, environ))
 
 
-class Gate:
-    """A tool that answers once released."""
-
-    def __init__(self) -> None:
-        self.is_reached = anyio.Event()
-        self.may_answer = anyio.Event()
-
-    async def __call__(self, arguments: dict[str, Json]) -> CallToolResult:
-        self.is_reached.set()
-        await self.may_answer.wait()
-        return structured({"answered": True})
-
-
 async def test_changed_default_environment_reaches_the_child(tmp_path: Path) -> None:
     async with opened(tmp_path, {"up": raw(tools=[])}) as portal:
         await reload(portal, tmp_path, lambda data: data.update(defaults={"env": {"A": "b"}}))
@@ -70,17 +57,22 @@ async def test_changed_default_environment_reaches_the_child(tmp_path: Path) -> 
 async def test_call_in_flight_ends_and_the_next_one_is_held_to_new_rules(
     tmp_path: Path, changes: Json, told: str
 ) -> None:
-    gate, answers = Gate(), []
-    up = Peer(tool("ask"), tool("write"), ask=gate)
+    may_answer, answers = anyio.Event(), []
+
+    async def ask(arguments: dict[str, Json]) -> CallToolResult:
+        await may_answer.wait()
+        return structured({"answered": True})
+
+    up = Peer(tool("ask"), tool("write"), ask=ask)
     async with opened(tmp_path, {"up": up}) as portal, anyio.create_task_group() as tasks:
 
         async def work() -> None:
             answers.append(await portal.run("await up.ask()\nawait up.write()"))
 
         tasks.start_soon(work)
-        await gate.is_reached.wait()
+        await up.until(lambda: bool(up.calls))
         await reload(portal, tmp_path, lambda data: data.update(changes))
-        gate.may_answer.set()
+        may_answer.set()
     (answer,) = answers
     assert [row["state"] for row in answer["calls"]] == ["done", "refused"]
     assert answer["error"]["code"] == "not_granted" and told in answer["error"]["message"]

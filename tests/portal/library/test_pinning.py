@@ -29,29 +29,22 @@ def peer() -> Peer:
     return Peer(tool("read", description="Read."), tool("write"), instructions="Be kind.")
 
 
-async def test_changed_tool_is_hidden_and_fails_the_check(tmp_path: Path) -> None:
+async def test_changed_tool_and_new_upstream_are_hidden_and_fail_the_check(tmp_path: Path) -> None:
     up = peer()
     await accept(tmp_path, {"up": up})
     up.tools[0] = tool("read", schema(path={"type": "string"}), description="Read.")
-    async with opened(tmp_path, {"up": up}) as portal:
+    async with opened(tmp_path, {"up": up, "late": peer()}) as portal:
         answer = await portal.run("await up.write()\nawait up.read()")
+        unknown = await portal.error_of("await late.read()")
         found = await portal.search("read")
         stubs = await portal.search_text("up.read")
         assert (await portal.run("await up.write()"))["status"] == "ok"
     assert (answer["status"], answer["error"]["code"]) == ("refused", "quarantined")
     assert "portal.lock" in answer["error"]["message"] and answer["error"]["hint"] == ASK_OPERATOR
+    assert unknown["code"] == "quarantined", "of this upstream nothing was accepted"
     assert "up.read" not in [row["name"] for row in found["functions"]]
     assert "def read" not in stubs and "quarantined" in stubs
     assert [name for name, _ in up.calls] == ["write"]
-
-
-async def test_upstream_of_which_nothing_was_accepted_offers_nothing(tmp_path: Path) -> None:
-    up, late = peer(), peer()
-    await accept(tmp_path, {"up": up})
-    async with opened(tmp_path, {"up": up, "late": late}) as portal:
-        error = await portal.error_of("await late.read()")
-        assert (await portal.run("await up.read()"))["status"] == "ok"
-    assert (error["code"], late.calls) == ("quarantined", [])
 
 
 async def test_instructions_that_were_not_accepted_are_shown_to_nobody(tmp_path: Path) -> None:

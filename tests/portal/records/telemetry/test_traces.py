@@ -240,20 +240,16 @@ def test_the_only_middleware_of_the_sdk_is_the_one_that_is_replaced() -> None:
     assert [type(each).__name__ for each in Server("any").middleware] == ["OpenTelemetryMiddleware"]
 
 
-async def test_without_the_section_nothing_is_recorded_or_passed_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sections", [{}, {"telemetry": {"metrics": True}}])
+async def test_without_a_collector_the_trace_of_a_client_goes_on_as_it_is_and_without_the_section_not_at_all(
+    tmp_path: Path, sections: dict[str, Json]
+) -> None:
     store = NotingPeer()
-    async with opened(tmp_path, {"store": store}) as portal:
-        assert not portal.portal.telemetry.is_on
-        assert build_server(portal.portal).middleware == []
+    async with opened(tmp_path, {"store": store}, **sections) as portal:
+        assert portal.portal.telemetry.is_on is bool(sections)
+        assert bool(build_server(portal.portal).middleware) is bool(sections)
         assert not (await run(portal, "await store.echo()", traceparent=TRACEPARENT)).is_error
-    assert "traceparent" not in store.metas[0]
-
-
-async def test_without_a_collector_the_trace_of_a_client_goes_on_as_it_is(tmp_path: Path) -> None:
-    store = NotingPeer()
-    async with opened(tmp_path, {"store": store}, telemetry={"metrics": True}) as portal:
-        assert not (await run(portal, "await store.echo()", traceparent=TRACEPARENT)).is_error
-    assert store.metas[0]["traceparent"] == TRACEPARENT
+    assert store.metas[0].get("traceparent") == (TRACEPARENT if sections else None)
 
 
 def test_without_the_section_nothing_of_the_sdk_is_loaded() -> None:
