@@ -192,32 +192,26 @@ async def watched(kept: KeptRuns, path: str, **headers: str) -> AsyncIterator[As
         yield response.aiter_lines()
 
 
-async def until_line(lines: AsyncIterator[str], wanted: str) -> list[str]:
-    """The lines until the wanted one."""
-    seen: list[str] = []
+async def until_line(lines: AsyncIterator[str], wanted: str) -> None:
     with anyio.fail_after(DEADLINE_SECONDS):
         async for line in lines:
-            seen.append(line)
             if line == wanted:
-                return seen
-    raise AssertionError(f"the stream ended with {seen[-3:]}")
+                return
+    raise AssertionError(f"the stream ended without {wanted!r}")
 
 
-async def test_events_come_while_the_run_goes_on(kept: KeptRuns) -> None:
+async def test_events_come_while_the_run_goes_on_and_a_silent_stream_is_kept_alive(
+    kept: KeptRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "KEEP_ALIVE_SECONDS", 0.01)
     run = await kept.start("ask")
     async with watched(kept, f"/runs/{run}/events") as lines:
         await until_line(lines, "event: waiting")
+        await until_line(lines, ": keep-alive")
         await kept.runs.cancel(run, None)
         await until_line(lines, "event: cancelled")
         with anyio.fail_after(DEADLINE_SECONDS):
             assert [line async for line in lines if line.startswith("event")] == []
-
-
-async def test_silent_stream_is_kept_alive(kept: KeptRuns, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "KEEP_ALIVE_SECONDS", 0.01)
-    run = await kept.start("hang")
-    async with watched(kept, f"/runs/{run}/events") as lines:
-        assert (await until_line(lines, ": keep-alive"))[-1] == ": keep-alive"
 
 
 async def test_event_is_delivered_once_to_whom_it_is_for(kept: KeptRuns) -> None:
