@@ -34,16 +34,11 @@ def test_definitions_cost_at_most_400_tokens_and_instructions_50(capabilities: C
     assert count_tokens(INSTRUCTIONS) <= 50
 
 
-def test_a_model_is_told_what_else_there_is() -> None:
-    shown = definitions_as_a_client_shows_them()
-    for name in ("sleep", "approve", "event", "recall", "emit"):
-        assert f"portal.{name}(" in shown
-    assert "max_tokens" in shown
-
-
 def test_a_model_is_told_what_scripts_reach_and_nothing_that_they_do_not() -> None:
-    assert "no files, no network" in definitions_as_a_client_shows_them()
     plain = definitions_as_a_client_shows_them()
+    for name in ("sleep", "approve", "event", "recall", "emit"):
+        assert f"portal.{name}(" in plain
+    assert "max_tokens" in plain and "no files, no network" in plain
     granted = definitions_as_a_client_shows_them(capabilities=EVERYTHING)
     assert "files in /workspace" in granted and "portal.fetch" in granted
     assert "/workspace" not in plain and "portal.fetch" not in plain
