@@ -1,9 +1,7 @@
 """A run goes on where its record ends: what was done is not repeated, and secrets of the record may be masked."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from dataclasses import replace as changed
 
 import pytest
@@ -16,7 +14,6 @@ from sandbox_runtime.grants.run_grants import RunGrants
 from sandbox_runtime.guest_json import parse
 from sandbox_runtime.recording import Event, Record
 from sandbox_runtime.replay import Repetition, replay, resume
-from sandbox_runtime.result import RunResult
 from sandbox_runtime.sandbox import Sandbox
 from tests.sandbox_runtime.replay.recorder import RECORD, Ledger, Recorder, facts, index_of, kept
 from tests.sandbox_runtime.running import EchoPort, answering, where
@@ -35,40 +32,30 @@ print("end")
 """
 
 
-@dataclass
-class CountingPort:
+class LatePort(EchoPort):
     """Answers with the arguments, a little later."""
 
-    seen: Counter[int] = field(default_factory=Counter)
-
     async def __call__(self, call: ToolCall) -> Outcome:
-        self.seen[call.arguments["i"]] += 1
         await asyncio.sleep(0.001)
-        return Outcome(call.arguments)
-
-
-async def resumed(
-    sandbox: Sandbox, record: Record, port: CountingPort, unanswered: CountingPort
-) -> tuple[RunResult, Record]:
-    repetition = Repetition(kept(record), goes_on=True)
-    result = await resume(sandbox, repetition, where, port, unanswered=unanswered)
-    assert repetition.record is not None
-    return result, repetition.record
+        return await super().__call__(call)
 
 
 async def test_run_is_taken_up_after_any_event_to_the_same_end(sandbox: Sandbox, recorded: Recorder) -> None:
-    result, record = await recorded(SCRIPT, port=CountingPort())
+    result, record = await recorded(SCRIPT, port=LatePort())
     assert result is not None
     for length in range(len(record.events)):
-        port, unanswered = CountingPort(), CountingPort()
+        port, unanswered = LatePort(), LatePort()
         beginning = record.until(length)
-        again, whole = await resumed(sandbox, beginning, port, unanswered)
+        repetition = Repetition(kept(beginning), goes_on=True)
+        again = await resume(sandbox, repetition, where, port, unanswered=unanswered)
         assert facts(again) == facts(result)
         answered = len(list(beginning.answers()))
         begun = sum(event.text.count("\n") + 1 for event in beginning.events if event.kind == "sent")
-        assert (unanswered.seen.total(), port.seen.total()) == (begun - answered, 4 - begun)
-        assert set((port.seen + unanswered.seen).values()) <= {1}
-        assert facts(await replay(sandbox, kept(whole), where)) == facts(result)
+        made = [call.arguments["i"] for call in (*unanswered.calls, *port.calls)]
+        assert (len(unanswered.calls), len(port.calls)) == (begun - answered, 4 - begun)
+        assert len({*made}) == len(made)
+        assert repetition.record is not None
+        assert facts(await replay(sandbox, kept(repetition.record), where)) == facts(result)
 
 
 async def test_call_without_a_known_outcome_is_not_made_again(sandbox: Sandbox, recorded: Recorder) -> None:
@@ -130,12 +117,12 @@ await git.git_log()
 
 
 async def test_changed_script_diverges_before_anything_is_done(sandbox: Sandbox, recorded: Recorder) -> None:
-    _, record = await recorded(SCRIPT, port=CountingPort())
+    _, record = await recorded(SCRIPT, port=LatePort())
     beginning = changed(record.until(5), script=SCRIPT.replace("i=1", "i=7"))
-    port = CountingPort()
+    port = LatePort()
     with pytest.raises(DivergenceError):
         await resume(sandbox, Repetition(beginning, goes_on=True), where, port, unanswered=port)
-    assert not port.seen
+    assert not port.calls
 
 
 async def test_run_that_has_ended_or_not_begun_is_not_resumed(sandbox: Sandbox, recorded: Recorder) -> None:
@@ -148,7 +135,7 @@ async def test_run_that_has_ended_or_not_begun_is_not_resumed(sandbox: Sandbox, 
 
 
 async def test_calls_are_found_by_their_number_and_nothing_else_is(recorded: Recorder) -> None:
-    _, record = await recorded(SCRIPT, port=CountingPort())
+    _, record = await recorded(SCRIPT, port=LatePort())
     found = [record.index_of_call(seq) for seq in range(6)]
     assert found[0] is None and found[5] is None
     assert found[1] is not None and record.until(found[1]).calls_made == 0
