@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -279,7 +278,8 @@ async def test_nothing_is_left_of_connections_that_were_replaced_and_removed(tmp
         before = count_pipes()
         for _ in range(3):
             for settings in ({"call_seconds": 20}, {"call_seconds": 30}):
-                await reload(portal, tmp_path, partial(with_extra, {**entry, **settings}))
+                extra = {"extra": {**entry, **settings}}
+                await reload(portal, tmp_path, lambda data, extra=extra: data["upstreams"].update(extra))
                 assert await portal.result_of("await extra.echo(a=1)") == {"a": 1}
             await reload(portal, tmp_path, lambda data: data["upstreams"].pop("extra"))
             with anyio.fail_after(DEADLINE_SECONDS):
@@ -293,7 +293,3 @@ async def test_nothing_is_left_of_connections_that_were_replaced_and_removed(tmp
 def count_pipes() -> int:
     links = [os.readlink(entry) for entry in os.scandir("/proc/self/fd") if entry.is_symlink()]
     return sum(link.startswith("pipe:") for link in links)
-
-
-def with_extra(entry: Json, data: Any) -> None:
-    data["upstreams"]["extra"] = entry

@@ -168,10 +168,6 @@ def test_pattern_with_a_hash_means_only_what_was_shown_with_it(pattern: str, acc
     assert names(matching(new(READ, WRITE, GUIDE), pattern)) == accepted
 
 
-def differing(portal: PortalCommand, folder: Path) -> Json:
-    return json.loads(portal("lock", "--diff", "--json", cwd=folder).stdout)
-
-
 @pytest.mark.parametrize("is_first", [True, False])
 def test_definition_that_changed_since_it_was_shown_is_not_accepted(
     portal: PortalCommand, tmp_path: Path, is_first: bool
@@ -182,7 +178,7 @@ def test_definition_that_changed_since_it_was_shown_is_not_accepted(
         portal("lock", cwd=tmp_path)
     before = path.read_bytes() if path.exists() else None
     lists(tmp_path, ECHO, ERROR)
-    told = differing(portal, tmp_path)
+    told = json.loads(portal("lock", "--diff", "--json", cwd=tmp_path).stdout)
     [shown] = [each for each in told["differences"] if each["tool"] == "echo"]
     one, every = f"up.echo@{shown['hash']}", f"*@{told['hash']}"
     lists(tmp_path, SENDS, ERROR)
