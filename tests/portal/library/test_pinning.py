@@ -142,10 +142,6 @@ def new(*pins: Pin) -> list[Difference]:
     return differences({}, pins)
 
 
-def names(found: list[Difference]) -> list[str]:
-    return [each.pin.name for each in found]
-
-
 @pytest.mark.parametrize(
     ("pattern", "accepted"),
     [
@@ -165,7 +161,8 @@ def names(found: list[Difference]) -> list[str]:
     ],
 )
 def test_pattern_with_a_hash_means_only_what_was_shown_with_it(pattern: str, accepted: list[str]) -> None:
-    assert names(matching(new(READ, WRITE, GUIDE), pattern)) == accepted
+    found = matching(new(READ, WRITE, GUIDE), pattern)
+    assert [each.pin.name for each in found] == accepted
 
 
 @pytest.mark.parametrize("is_first", [True, False])
