@@ -64,14 +64,17 @@ def test_pattern_must_match_a_whole_name_in_its_case(rules: Load, pattern: str) 
     assert not ask(rules(f"{{allow: [{pattern}]}}"), "files.read_file").granted
 
 
-def test_upstream_cannot_let_itself_in_by_the_name_of_its_tool(load: Load) -> None:
+def test_upstream_neither_lets_itself_in_nor_spends_a_budget_by_the_name_of_its_tool(load: Load) -> None:
     upstreams = "files: {command: x}, evil: {command: x}, my: {command: x}, my.notes: {command: x}"
-    allowed = "capabilities: {tools: {allow: ['files.*', 'my.notes.*']}}"
-    manifest = load(f"upstreams: {{{upstreams}}}\n{allowed}\n")
+    rules = "allow: ['files.*', 'my.notes.*', '*.spend'], budgets: [{tool: files.spend, calls: 1}]"
+    manifest = load(f"upstreams: {{{upstreams}}}\ncapabilities: {{tools: {{{rules}}}}}\n")
     assert ask(manifest, "files.read").granted
     assert decide(manifest, upstream="my.notes", tool="read", function="read", hints=Hints()).granted
     assert not ask(manifest, "evil.files.read").granted
     assert not ask(manifest, "my.notes.read").granted
+    assert ask(manifest, "files.spend").budgets
+    decision = ask(manifest, "evil.files.spend")
+    assert decision.granted and not decision.budgets
 
 
 def test_patterns_that_match_nothing_are_reported(load: Load) -> None:
@@ -89,13 +92,6 @@ def test_pattern_that_names_an_upstream_is_reported_also_while_another_one_is_si
     manifest = load(f"upstreams: {{a: {{command: x}}, b: {{command: x}}}}\ncapabilities: {denied}\n")
     (problem,) = unmatched_rules(manifest, {"a": listed("get")})
     assert problem.message.startswith("'a.dlete'")
-
-
-def test_tool_that_is_named_like_one_of_another_upstream_spends_none_of_its_budget(load: Load) -> None:
-    budgets = "{tools: {budgets: [{tool: mail.send, calls: 1}]}}"
-    manifest = load(f"upstreams: {{mail: {{command: x}}, files: {{command: x}}}}\ncapabilities: {budgets}\n")
-    assert ask(manifest, "mail.send").budgets
-    assert not ask(manifest, "files.mail.send").budgets
 
 
 @pytest.mark.parametrize(("prefix", "is_open"), [

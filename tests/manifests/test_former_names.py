@@ -71,8 +71,11 @@ def test_former_namespaces_match(upstream: str) -> None:
     assert granted(manifest_of(upstream, allow=[f"{former}.plain"]), LISTING, upstream) == {"plain"}
 
 
-def test_ask_budgets_and_conditions_match_by_both_names() -> None:
+def test_ask_budgets_conditions_and_retries_match_by_both_names() -> None:
+    names, readonly = ToolNames("up", "up", QUERY, function_names(LISTING)[QUERY]), {"readOnlyHint": True}
     for name in ("up._____f740", "up.数据查询"):
+        assert may_repeat(RetryRules(allow=[name]), names, {})
+        assert not may_repeat(RetryRules(deny=[name]), names, readonly)
         budgets: Json = [{"tool": name, "calls": 1}]
         manifest = manifest_of(ask=[name], budgets=budgets, allow=["*", where(name, "x")])
         decision = decided(manifest, QUERY, LISTING)
@@ -82,14 +85,6 @@ def test_ask_budgets_and_conditions_match_by_both_names() -> None:
 
 def test_one_condition_of_those_by_either_name_is_enough() -> None:
     assert met(manifest_of(allow=[where("up.____", "x"), where(QUERY, "y")]), QUERY, []) == {"x", "y"}
-
-
-def test_retries_match_by_both_names() -> None:
-    names = ToolNames("up", "up", QUERY, function_names(LISTING)[QUERY])
-    readonly: Json = {"readOnlyHint": True}
-    for pattern in ("up._____f740", "up.数据查询"):
-        assert may_repeat(RetryRules(allow=[pattern]), names, {})
-        assert not may_repeat(RetryRules(deny=[pattern]), names, readonly)
 
 
 def test_check_names_what_to_write_now() -> None:

@@ -56,24 +56,20 @@ def test_a_folder_is_private_while_only_its_owner_can_write_there(tmp_path: Path
     assert not is_private(tmp_path / "missing")
 
 
-def mode_of(path: Path) -> int:
-    return stat.S_IMODE(path.stat().st_mode)
-
-
-def test_a_file_is_made_for_its_owner_only(tmp_path: Path) -> None:
-    write_whole(tmp_path / "kept", b"new")
-    assert (tmp_path / "kept").read_bytes() == b"new"
-    assert mode_of(tmp_path / "kept") == 0o600
-
-
-@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o027, 0o640), (0o077, 0o600)])
-def test_an_ordinary_file_is_for_whom_the_mask_allows(tmp_path: Path, mask: int, mode: int) -> None:
+@pytest.mark.parametrize(
+    ("wanted", "mask", "mode"),
+    [({}, 0o022, 0o600), *(({"mode": ORDINARY}, mask, 0o666 & ~mask) for mask in (0o022, 0o027, 0o077))],
+)
+def test_a_file_is_for_its_owner_only_and_an_ordinary_one_for_whom_the_mask_allows(
+    tmp_path: Path, wanted: dict[str, int], mask: int, mode: int
+) -> None:
     before = os.umask(mask)
     try:
-        write_whole(tmp_path / "shared", b"", mode=ORDINARY)
+        write_whole(tmp_path / "kept", b"new", **wanted)
     finally:
         os.umask(before)
-    assert mode_of(tmp_path / "shared") == mode
+    assert (tmp_path / "kept").read_bytes() == b"new"
+    assert stat.S_IMODE((tmp_path / "kept").stat().st_mode) == mode
 
 
 def test_a_file_that_finds_no_room_leaves_the_former_one(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -46,10 +46,10 @@ def uv() -> str:
     return str(Path(sys.executable).with_name("uv"))
 
 
-def run(command: Sequence[str], cwd: Path) -> str:
+def run(command: Sequence[str], cwd: Path, variables: Mapping[str, str] = os.environ) -> str:
     """The command's stdout; it must succeed."""
     # A PYTHONPATH would let it find this source tree instead of what it has installed.
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment = {name: value for name, value in variables.items() if name != "PYTHONPATH"}
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     done = subprocess.run(
         command,

@@ -1,14 +1,12 @@
 """An operator bakes a package of their own, and scripts import it."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.packaging.wheels import write_wheel
+from tests.portal.commands import Done, started
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -39,18 +37,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def portal(
-    folder: Path, *arguments: str, env: dict[str, str] | None = None
-) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "portal", *arguments],
-        cwd=folder,
-        env={**os.environ, **(env or {})},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+def portal(folder: Path, *arguments: str, env: dict[str, str] | None = None) -> Done:
+    process = started(*arguments, cwd=folder, env=env)
+    stdout, stderr = process.communicate(timeout=300)
+    return Done(process.returncode, stdout, stderr)
 
 
 def test_script_imports_the_package_and_its_data(folder: Path) -> None:

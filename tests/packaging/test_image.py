@@ -14,7 +14,7 @@ import pytest
 
 from tests.acceptance.portal_process import HttpPortal, listening_url
 from tests.acceptance.scratch import free_port
-from tests.packaging.source_tree import COMMAND_SECONDS, ROOT, bring_component, copy_source
+from tests.packaging.source_tree import COMMAND_SECONDS, ROOT, bring_component, copy_source, run
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(400)]
 
@@ -36,7 +36,7 @@ class Image:
         bring_component(source)
         for command in self._instructions("RUN"):
             if not command.startswith("useradd"):
-                self._run(command, source)
+                run(["sh", "-ec", self._moved(command)], source, self._build_environment())
 
     def healthcheck(self) -> list[str]:
         (line,) = self._instructions("HEALTHCHECK")
@@ -60,18 +60,6 @@ class Image:
             "PATH": path,
             "MCP_CODE_PORTAL_CACHE": f"{self.folder}/opt/mcp-code-portal/cache",
         }
-
-    def _run(self, command: str, cwd: Path) -> None:
-        done = subprocess.run(
-            ["sh", "-ec", self._moved(command)],
-            cwd=cwd,
-            env=self._build_environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_SECONDS,
-        )
-        assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
 
     def _instructions(self, name: str) -> list[str]:
         return [line.partition(" ")[2].strip() for line in self._lines if line.startswith(f"{name} ")]

@@ -40,28 +40,26 @@ def test_package_that_every_sandbox_has_is_not_looked_for(index: Path, tmp_path:
     assert [package.name for package in resolved(tmp_path, str(wheel))] == ["reader"]
 
 
-def test_other_version_of_what_every_sandbox_has_is_refused(index: Path, tmp_path: Path) -> None:
-    write_wheel(index, "old", {"old.py": ""}, requires="tabulate<0.9")
-    with pytest.raises(BakeError, match=r"tabulate"):
-        resolved(tmp_path, "old")
-
-
-def test_wheel_for_a_platform_is_refused(index: Path, tmp_path: Path) -> None:
-    write_wheel(index, "native", {"native.so": ""}, tag=f"py3-none-{PLATFORM}")
-    with pytest.raises(BakeError, match=r"(?s)pure Python.*native"):
-        resolved(tmp_path, "native")
+@pytest.mark.parametrize(
+    ("name", "files", "more", "told"),
+    [
+        ("old", ["old.py"], {"requires": "tabulate<0.9"}, "tabulate"),  # which every sandbox has, newer
+        ("native", ["native.so"], {"tag": f"py3-none-{PLATFORM}"}, "(?s)pure Python.*native"),
+        ("secretive", ["secretive/__init__.py", "secretive/_fast.so"], {}, r"secretive 1\.0.*_fast\.so"),
+    ],
+)
+def test_wheel_that_is_not_for_every_sandbox_is_refused(
+    index: Path, tmp_path: Path, name: str, files: list[str], more: dict[str, str], told: str
+) -> None:
+    write_wheel(index, name, dict.fromkeys(files, ""), **more)
+    with pytest.raises(BakeError, match=told):
+        resolved(tmp_path, name)
 
 
 def test_path_of_a_wheel_for_a_platform_is_refused_by_its_name(index: Path, tmp_path: Path) -> None:
     native = write_wheel(tmp_path, "native", {"native.so": ""}, tag="cp314-cp314-linux_x86_64")
     with pytest.raises(BakeError, match=native.name):
         resolved(tmp_path, str(native))
-
-
-def test_native_code_in_a_wheel_that_denies_it_is_refused(index: Path, tmp_path: Path) -> None:
-    write_wheel(index, "secretive", {"secretive/__init__.py": "", "secretive/_fast.so": ""})
-    with pytest.raises(BakeError, match=r"secretive 1\.0.*_fast\.so"):
-        resolved(tmp_path, "secretive")
 
 
 @pytest.mark.parametrize(

@@ -149,7 +149,7 @@ def test_copies_are_readable_by_their_owner_only_and_old_ones_are_removed(after_
     assert not any(each.stat().st_mode & 0o077 for each in copies)
 
 
-def test_state_folder_that_cannot_be_written_is_logged_and_files_apply(
+def test_state_folder_that_cannot_be_written_is_logged_files_apply_and_the_portal_runs(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
@@ -158,6 +158,8 @@ def test_state_folder_that_cannot_be_written_is_logged_and_files_apply(
         note_start(*choose_files(path))
     assert [each["event"] for each in events if each["log_level"] == "warning"] == ["accepted_files_not_kept"]
     assert not waiting(path)
+    with announced(RunningPortal(os.getpid())):
+        assert running_portals() == []
 
 
 def test_damaged_copy_is_not_used(after_a_run: Path) -> None:
@@ -195,13 +197,6 @@ def test_killed_portal_is_not_found_and_leaves_no_file(tmp_path: Path) -> None:
     process.wait()
     assert running_portals() == []
     assert [*(tmp_path / "state").rglob("*.json")] == []
-
-
-def test_portal_without_a_writable_state_folder_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-    with announced(RunningPortal(os.getpid())):
-        assert running_portals() == []
 
 
 def test_file_of_a_portal_that_starts_is_nobody_elses(tmp_path: Path) -> None:

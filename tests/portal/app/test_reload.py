@@ -3,7 +3,6 @@
 import gc
 import os
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,19 +41,6 @@ async def reload(portal: Opened, folder: Path, change: Callable[[Any], object], 
     await portal.portal.reload.apply(changed(folder, change, environ))
 
 
-class Gate:
-    """A tool that answers once released."""
-
-    def __init__(self) -> None:
-        self.is_reached = anyio.Event()
-        self.may_answer = anyio.Event()
-
-    async def __call__(self, arguments: dict[str, Json]) -> CallToolResult:
-        self.is_reached.set()
-        await self.may_answer.wait()
-        return structured({"answered": True})
-
-
 async def test_changed_default_environment_reaches_the_child(tmp_path: Path) -> None:
     async with opened(tmp_path, {"up": raw(tools=[])}) as portal:
         await reload(portal, tmp_path, lambda data: data.update(defaults={"env": {"A": "b"}}))
@@ -73,17 +59,22 @@ async def test_changed_default_environment_reaches_the_child(tmp_path: Path) -> 
 async def test_call_in_flight_ends_and_the_next_one_is_held_to_new_rules(
     tmp_path: Path, changes: Json, told: str
 ) -> None:
-    gate, answers = Gate(), []
-    up = Peer(tool("ask"), tool("write"), ask=gate)
+    may_answer, answers = anyio.Event(), []
+
+    async def ask(arguments: dict[str, Json]) -> CallToolResult:
+        await may_answer.wait()
+        return structured({"answered": True})
+
+    up = Peer(tool("ask"), tool("write"), ask=ask)
     async with opened(tmp_path, {"up": up}) as portal, anyio.create_task_group() as tasks:
 
         async def work() -> None:
             answers.append(await portal.run("await up.ask()\nawait up.write()"))
 
         tasks.start_soon(work)
-        await gate.is_reached.wait()
+        await up.until(lambda: bool(up.calls))
         await reload(portal, tmp_path, lambda data: data.update(changes))
-        gate.may_answer.set()
+        may_answer.set()
     (answer,) = answers
     assert [row["state"] for row in answer["calls"]] == ["done", "refused"]
     assert answer["error"]["code"] == "not_granted" and told in answer["error"]["message"]
@@ -315,7 +306,8 @@ async def test_nothing_is_left_of_connections_that_were_replaced_and_removed(tmp
         before = count_pipes()
         for _ in range(3):
             for settings in ({"call_seconds": 20}, {"call_seconds": 30}):
-                await reload(portal, tmp_path, partial(with_extra, {**entry, **settings}))
+                extra = {"extra": {**entry, **settings}}
+                await reload(portal, tmp_path, lambda data, extra=extra: data["upstreams"].update(extra))
                 assert await portal.result_of("await extra.echo(a=1)") == {"a": 1}
             await reload(portal, tmp_path, lambda data: data["upstreams"].pop("extra"))
             with anyio.fail_after(DEADLINE_SECONDS):
@@ -329,7 +321,3 @@ async def test_nothing_is_left_of_connections_that_were_replaced_and_removed(tmp
 def count_pipes() -> int:
     links = [os.readlink(entry) for entry in os.scandir("/proc/self/fd") if entry.is_symlink()]
     return sum(link.startswith("pipe:") for link in links)
-
-
-def with_extra(entry: Json, data: Any) -> None:
-    data["upstreams"]["extra"] = entry

@@ -70,10 +70,17 @@ async def told_to_end_while_a_call_is_under_way(
             tasks.cancel_scope.cancel()
 
 
-async def test_script_that_ends_soon_is_answered(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_signalled", [False, True])
+async def test_script_that_ends_soon_is_answered_also_after_a_signal_to_reload(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_signalled: bool
+) -> None:
+    monkeypatch.setattr(reload, "_has_terminal", lambda: False)
     up = RawHttpServer()
     # The stream that the client keeps open is not waited for.
     async with told_to_end_while_a_call_is_under_way(tmp_path, up, drain_seconds=3600) as answers:
+        assert signal.getsignal(signal.SIGHUP) != signal.SIG_DFL
+        if is_signalled:
+            hang_up()
         up.may_go_on.set()
     (answer,) = answers
     assert answer.structured_content is not None
@@ -105,15 +112,3 @@ async def test_change_is_not_taken_while_the_portal_ends(
                 write(path, TEXT % name)
                 await other.until(name)
     assert not [each for each in events if each["event"].startswith("manifest_")]
-
-
-async def test_signal_to_reload_does_not_end_what_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reload, "_has_terminal", lambda: False)
-    up = RawHttpServer()
-    async with told_to_end_while_a_call_is_under_way(tmp_path, up, drain_seconds=3600) as answers:
-        assert signal.getsignal(signal.SIGHUP) != signal.SIG_DFL
-        hang_up()
-        up.may_go_on.set()
-    assert [each.is_error for each in answers] == [False]

@@ -46,12 +46,13 @@ async def test_no_value_of_a_result_is_ever_on_disk(tmp_path: Path) -> None:
         {"text": CANARY, "items": [CANARY, {"name": CANARY}], "by_mail": {f"{CANARY}@example.com": {"a": 1}}},
         {CANARY: {"n": 1}, f"{CANARY}_2": {"n": 2}},
         {"people": {CANARY: 3}, "nested": {"tokens": {CANARY: CANARY}}},
+        {"deep": json.loads('{"inner": [' * 30 + f'"{CANARY}"' + "]}" * 30)},
         *(f"words and {CANARY}", json.dumps({CANARY: 1, "number": 2}), [[CANARY]]),
     ]
     peer = Peer(tool("get"), tool("others"), get=answering(results[0]), others=answering(*results[1:]))
     async with opened(tmp_path, {"tickets": peer}, server={"observed_folder": "kept"}) as portal:
         await portal.run(f"await tickets.get(key={CANARY!r})")
-        await portal.run("[await tickets.others() for _ in range(5)]")
+        await portal.run("[await tickets.others() for _ in range(6)]")
         known = await stub(portal, "tickets.get") + await stub(portal, "tickets.others")
         assert CANARY not in contents(portal.portal.catalog._stubs)
     assert CANARY not in known and "by_mail: dict[str, " in known

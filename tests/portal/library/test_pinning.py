@@ -29,29 +29,22 @@ def peer() -> Peer:
     return Peer(tool("read", description="Read."), tool("write"), instructions="Be kind.")
 
 
-async def test_changed_tool_is_hidden_and_fails_the_check(tmp_path: Path) -> None:
+async def test_changed_tool_and_new_upstream_are_hidden_and_fail_the_check(tmp_path: Path) -> None:
     up = peer()
     await accept(tmp_path, {"up": up})
     up.tools[0] = tool("read", schema(path={"type": "string"}), description="Read.")
-    async with opened(tmp_path, {"up": up}) as portal:
+    async with opened(tmp_path, {"up": up, "late": peer()}) as portal:
         answer = await portal.run("await up.write()\nawait up.read()")
+        unknown = await portal.error_of("await late.read()")
         found = await portal.search("read")
         stubs = await portal.search_text("up.read")
         assert (await portal.run("await up.write()"))["status"] == "ok"
     assert (answer["status"], answer["error"]["code"]) == ("refused", "quarantined")
     assert "portal.lock" in answer["error"]["message"] and answer["error"]["hint"] == ASK_OPERATOR
+    assert unknown["code"] == "quarantined", "of this upstream nothing was accepted"
     assert "up.read" not in [row["name"] for row in found["functions"]]
     assert "def read" not in stubs and "quarantined" in stubs
     assert [name for name, _ in up.calls] == ["write"]
-
-
-async def test_upstream_of_which_nothing_was_accepted_offers_nothing(tmp_path: Path) -> None:
-    up, late = peer(), peer()
-    await accept(tmp_path, {"up": up})
-    async with opened(tmp_path, {"up": up, "late": late}) as portal:
-        error = await portal.error_of("await late.read()")
-        assert (await portal.run("await up.read()"))["status"] == "ok"
-    assert (error["code"], late.calls) == ("quarantined", [])
 
 
 async def test_instructions_that_were_not_accepted_are_shown_to_nobody(tmp_path: Path) -> None:
@@ -149,10 +142,6 @@ def new(*pins: Pin) -> list[Difference]:
     return differences({}, pins)
 
 
-def names(found: list[Difference]) -> list[str]:
-    return [each.pin.name for each in found]
-
-
 @pytest.mark.parametrize(
     ("pattern", "accepted"),
     [
@@ -172,11 +161,8 @@ def names(found: list[Difference]) -> list[str]:
     ],
 )
 def test_pattern_with_a_hash_means_only_what_was_shown_with_it(pattern: str, accepted: list[str]) -> None:
-    assert names(matching(new(READ, WRITE, GUIDE), pattern)) == accepted
-
-
-def differing(portal: PortalCommand, folder: Path) -> Json:
-    return json.loads(portal("lock", "--diff", "--json", cwd=folder).stdout)
+    found = matching(new(READ, WRITE, GUIDE), pattern)
+    assert [each.pin.name for each in found] == accepted
 
 
 @pytest.mark.parametrize("is_first", [True, False])
@@ -189,7 +175,7 @@ def test_definition_that_changed_since_it_was_shown_is_not_accepted(
         portal("lock", cwd=tmp_path)
     before = path.read_bytes() if path.exists() else None
     lists(tmp_path, ECHO, ERROR)
-    told = differing(portal, tmp_path)
+    told = json.loads(portal("lock", "--diff", "--json", cwd=tmp_path).stdout)
     [shown] = [each for each in told["differences"] if each["tool"] == "echo"]
     one, every = f"up.echo@{shown['hash']}", f"*@{told['hash']}"
     lists(tmp_path, SENDS, ERROR)

@@ -20,7 +20,6 @@ from portal.library.observed import (
 from portal.library.schema import sound_schema
 from tests.depth import depth
 
-CANARY = "canary value"
 PERSON = {"age": 3, "name": "x"}
 
 
@@ -115,24 +114,6 @@ def test_a_place_that_was_null_every_time_may_be_anything_but_a_result_may_be_no
 def test_what_was_seen_fits_what_was_learnt(one: Json, other: Json) -> None:
     schema = SchemaValidator(sound_schema(seen(one, other)))
     assert not [each for each in (one, other) if schema.validate(each, 10_000).errors]
-
-
-def test_no_value_of_a_result_is_in_its_shape() -> None:
-    value = {
-        "text": CANARY,
-        "list": [CANARY, {CANARY: CANARY}],
-        "map": {"canary@value": 1},
-        "deep": deep(CANARY, 30),
-    }
-    told = repr(shape_of(value)) + repr(schema_of(shape_of(value)))
-    assert "canary" not in told
-    assert "deep" in told
-
-
-def deep(value: Json, levels: int) -> Json:
-    for _ in range(levels):
-        value = {"inner": [value]}
-    return value
 
 
 NAMES = (

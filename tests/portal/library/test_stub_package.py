@@ -4,6 +4,7 @@ import ast
 import inspect
 import subprocess
 import sysconfig
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,7 @@ from portal.library.library import PORTAL_STUB, Library, write_stubs
 from sandbox_runtime.guest.calls import Calls, Output
 from sandbox_runtime.guest.portal_module import PortalModule
 from sandbox_runtime.guest.warm_up import WarmUpHost
-from tests.portal.library.sample_tools import HOSTILE_TEXT, arguments, function, library, stub, tool
-
-TEXT = {"type": "string"}
-ISSUE = {"type": "object", "title": "Issue", "properties": {"title": TEXT}, "required": ["title"]}
+from tests.portal.library.sample_tools import function, library, stub, tool
 
 
 def type_errors(folder: Path) -> list[str]:
@@ -33,11 +31,7 @@ def type_errors(folder: Path) -> list[str]:
 
 RIGHT = """
 import portal, tickets
-from tools import tickets as again
-from tools.tickets import create_issue
 async def main() -> bytes:
-    a: str = (await tickets.create_issue(title='x', labels=None))['title']
-    b: str = (await again.create_issue(title='x', labels=['y']))['title'] + (await create_issue(title=a))['title']
     await tickets._private()
     answer = await portal.fetch('https://a.example', method='POST', json={'a': 1}, headers={'A': 'b'})
     length: int = len(answer.text) + answer.status + answer.raise_for_status().json()['n']
@@ -46,19 +40,13 @@ async def main() -> bytes:
     deployed = (await portal.event('deployed', timeout=60))['version']
     url: str = await portal.event_url('deployed') + portal.run.id
     is_approved: bool = await portal.approve(f'really? {deployed} {url}')
-    print(is_approved, (await portal.recall('kept_1')).anything, b)
+    print(is_approved, (await portal.recall('kept_1')).anything)
     first: int = (await portal.search_text('kept_1', 'error', limit=1))[0]['position']
     return answer.bytes[first:]
 """
 WRONG = """
 import portal
-from tools import tickets
 async def main() -> None:
-    await tickets.create_issue()
-    await tickets.create_issue(title=3)
-    await tickets.create_issue(title='x', lables=[])
-    (await tickets.create_issue(title='x'))['titel']
-    await tickets.create_isue(title='x')
     await portal.fetch()
     await portal.fetch('https://a.example', verb='POST')
     portal.fetch('https://a.example').json()
@@ -70,14 +58,14 @@ async def main() -> None:
 """
 
 
-def test_stubs_of_tools_and_of_the_portal_resolve_by_each_kind_of_import(tmp_path: Path) -> None:
-    create = tool("create_issue", arguments(("title",), title=TEXT, labels={"items": TEXT}), ISSUE)
-    write_stubs(library(create, tool("_private")), tmp_path)
+def test_stubs_of_the_portal_tell_a_type_checker_what_is_right(tmp_path: Path) -> None:
+    """Those of tools do so in tests/portal/cli/test_stubs_in_an_editor.py, by each kind of import."""
+    write_stubs(library(tool("_private")), tmp_path)
     script = tmp_path / "script.py"
     script.write_text(RIGHT)
     assert type_errors(tmp_path) == []
     script.write_text(WRONG)
-    assert [int(line.split(":")[1]) for line in type_errors(tmp_path)] == [*range(5, 18)]
+    assert [int(line.split(":")[1]) for line in type_errors(tmp_path)] == [*range(4, 12)]
 
 
 def test_stubs_of_the_portal_s_functions_have_the_parameters_of_the_functions() -> None:
@@ -94,44 +82,30 @@ def test_stubs_of_the_portal_s_functions_have_the_parameters_of_the_functions() 
         assert told == list(inspect.signature(getattr(portal, name)).parameters)
 
 
-def test_stub_package_is_complete(tmp_path: Path) -> None:
-    changed = write_stubs(library(tool("f")), tmp_path)
-    names = {"tools/__init__.pyi", "tools/py.typed", "tools/tickets.pyi", "tickets.pyi", "portal.pyi"}
-    assert {path.relative_to(tmp_path).as_posix() for path in changed} == names
-    assert all((tmp_path / name).exists() for name in names)
+def names_of(paths: Iterable[Path], folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in paths}
 
 
-def test_stubs_of_a_former_library_are_removed(tmp_path: Path) -> None:
-    write_stubs(library(tool("f")), tmp_path)
-    changed = write_stubs(Library.compile([]), tmp_path)
-    assert {tmp_path / "tickets.pyi", tmp_path / "tools" / "tickets.pyi"} <= changed
-    assert sorted(path.name for path in tmp_path.rglob("*.*")) == ["__init__.pyi", "portal.pyi", "py.typed"]
+def test_stub_package_is_complete_and_of_one_library_and_leaves_files_of_others_alone(tmp_path: Path) -> None:
+    own = {"tools/__init__.pyi", "tools/py.typed", "portal.pyi"}
+    of_f = {"tools/tickets.pyi", "tickets.pyi"}
+    (tmp_path / "tools").mkdir()
+    others = {"own.pyi": "x: int\n", "__init__.pyi": "", "mine.pyi": "", "tools/mine.pyi": ""}
+    for name, text in others.items():
+        (tmp_path / name).write_text(text)
+    assert names_of(write_stubs(library(tool("f")), tmp_path), tmp_path) == own | of_f
+    assert names_of(tmp_path.rglob("*.*"), tmp_path) == own | of_f | others.keys()
+    assert names_of(write_stubs(Library.compile([]), tmp_path), tmp_path) >= of_f
+    assert names_of(tmp_path.rglob("*.*"), tmp_path) == own | others.keys()
+    assert all((tmp_path / name).read_text() == text for name, text in others.items())
 
 
-def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
-    own = tmp_path / "own.pyi"
-    own.write_text("x: int\n")
-    empty = [tmp_path / "__init__.pyi", tmp_path / "mine.pyi", tmp_path / "tools" / "mine.pyi"]
-    for path in empty:
-        path.parent.mkdir(exist_ok=True)
-        path.touch()
-    write_stubs(library(tool("f")), tmp_path)
-    write_stubs(Library.compile([]), tmp_path)
-    assert own.read_text() == "x: int\n"
-    assert all(path.exists() for path in empty)
-
-
-@given(st.text(max_size=300))
+@given(st.text(max_size=300) | st.text(alphabet="\"\\\n a'#", max_size=60))
 def test_docstring_holds_its_text_and_nothing_behind_it(text: str) -> None:
     plain = readable(text, 200)
     source = docstring(plain)
     assert len(ast.parse(source).body) == 1
     assert ast.literal_eval(source).rstrip("\n") == plain
-
-
-@given(st.text(alphabet="\"\\\n a'#", max_size=60))
-def test_quotes_and_backslashes_never_end_a_docstring(text: str) -> None:
-    plain = readable(text, 100)
     module = ast.parse(f"async def f() -> int:\n{docstring(plain, '    ') if plain else '    ...'}\nx = 1\n")
     assert [type(node) for node in module.body] == [ast.AsyncFunctionDef, ast.Assign]
 
@@ -141,14 +115,6 @@ def test_comment_is_one_line_and_no_instruction(text: str) -> None:
     line = comment(text)
     assert len(ast.parse(f"x = 1{line}\n", type_comments=True).body) == 1
     assert "type: ignore" not in line
-
-
-def test_hostile_description_stays_in_its_docstring() -> None:
-    compiled = library(tool("f", arguments(a={"description": HOSTILE_TEXT}), None, HOSTILE_TEXT), tool("g"))
-    names = [
-        getattr(node, "name", type(node).__name__) for node in ast.parse(compiled.module("tickets")).body
-    ]
-    assert names == ["Expr", "ImportFrom", "f", "g"]
 
 
 def test_description_is_cut_at_a_word() -> None:

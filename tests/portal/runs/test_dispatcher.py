@@ -90,3 +90,17 @@ async def test_a_client_waits_for_a_run_that_is_being_resumed(tmp_path: Path) ->
         may_end.set()
         await kept.until(run, "ok")
     assert told == ["ok"]
+
+
+@pytest.mark.anyio
+async def test_the_late_end_of_a_run_that_another_one_took_over_does_not_count(tmp_path: Path) -> None:
+    async with kept_runs(tmp_path) as kept:
+        run = await kept.start("hang")
+        with anyio.fail_after(DEADLINE_SECONDS):
+            while (held := await kept.store.read(lambda tables: tables.row(run))) and held.state == "waiting":
+                await kept.runs.news.wait()
+        assert held is not None
+        await kept.runs.end(run, "error", None, held.epoch - 1)
+        assert await kept.store.read(lambda tables: tables.row(run)) == held
+        await kept.runs.end(run, "error", None, held.epoch)
+        await kept.until(run, "error")

@@ -18,6 +18,7 @@ from manifests.references import ClaimReference
 from portal.cli import login
 from portal.cli.terminal import Terminal
 from portal.server.server import build_server
+from tests.portal.clients import Person
 from tests.portal.peers import DEADLINE_SECONDS, write_manifest
 from tests.portal.people import KEY, Company, company, link_in, run
 from tests.upstreams.peers import open_fleet
@@ -113,29 +114,22 @@ async def test_keys_of_a_persons_results_are_in_nobodys_library(tmp_path: Path) 
 
 
 async def test_person_who_declines_gets_the_link_and_is_not_asked_again_in_that_run(tmp_path: Path) -> None:
-    asked: list[Any] = []
-
-    async def decline(context: Any, params: Any) -> ElicitResult:
-        asked.append(params)
-        return ElicitResult(action="decline")
-
+    declining = Person()
+    declining.action = "decline"
     async with company(tmp_path) as own:
-        ann = await own.client("ann", elicitation_callback=decline)
+        ann = await own.client("ann", elicitation_callback=declining)
         code = (
             "for _ in range(3):\n  try: await tickets.whoami()\n  except ToolError as e: last = e\nraise last"
         )
         answer = await run(ann, code)
-        assert len(asked) == 1
+        assert len(declining.asked) == 1
         assert link_in(answer).startswith(f"{own.url}/oauth/sign-in/start/")
         assert own.mirror.calls == []
 
 
 async def test_person_who_is_slow_gets_the_link_before_the_time_of_the_script_is_over(tmp_path: Path) -> None:
-    async def open_only(context: Any, params: Any) -> ElicitResult:
-        return ElicitResult(action="accept")
-
     async with company(tmp_path, capabilities={"limits": {"wall_seconds": 3}}) as own:
-        ann = await own.client("ann", elicitation_callback=open_only)
+        ann = await own.client("ann", elicitation_callback=Person())
         answer = await run(ann, "await tickets.whoami()")
         assert answer["error"]["code"] == "sign_in_needed"
         assert link_in(answer).startswith(f"{own.url}/oauth/sign-in/start/")

@@ -148,9 +148,10 @@ async def test_run_that_is_too_old_ends_without_its_call(kept: KeptRuns, client:
     assert (await client.get(f"/runs/{run}")).json()["answer"]["error"]["code"] == "expired"
 
 
-async def test_events_of_a_run_end_with_it_and_go_on_after_each_id(
-    kept: KeptRuns, client: AsyncClient
+async def test_events_of_a_run_come_in_pages_end_with_it_and_go_on_after_each_id(
+    kept: KeptRuns, client: AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(http, "_PAGE", 2)
     run = await kept.start("ask")
     await kept.until(run, "waiting")
     await client.post(f"/runs/{run}/answers/1", json={"decision": "approve"})
@@ -170,16 +171,6 @@ async def test_events_of_a_run_end_with_it_and_go_on_after_each_id(
     assert first["run_id"] == run
 
 
-async def test_long_log_comes_in_pages_without_loss_or_repetition(
-    kept: KeptRuns, client: AsyncClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(http, "_PAGE", 2)
-    run = await kept.start("ok")
-    await kept.until(run, "ok")
-    kinds = [kind for _, kind in events_in((await client.get(f"/runs/{run}/events")).text)]
-    assert kinds == ["began", "resumed", "ok"]
-
-
 @asynccontextmanager
 async def watched(kept: KeptRuns, path: str, **headers: str) -> AsyncIterator[AsyncIterator[str]]:
     """The lines of a stream over a real connection, as they come."""
@@ -192,32 +183,26 @@ async def watched(kept: KeptRuns, path: str, **headers: str) -> AsyncIterator[As
         yield response.aiter_lines()
 
 
-async def until_line(lines: AsyncIterator[str], wanted: str) -> list[str]:
-    """The lines until the wanted one."""
-    seen: list[str] = []
+async def until_line(lines: AsyncIterator[str], wanted: str) -> None:
     with anyio.fail_after(DEADLINE_SECONDS):
         async for line in lines:
-            seen.append(line)
             if line == wanted:
-                return seen
-    raise AssertionError(f"the stream ended with {seen[-3:]}")
+                return
+    raise AssertionError(f"the stream ended without {wanted!r}")
 
 
-async def test_events_come_while_the_run_goes_on(kept: KeptRuns) -> None:
+async def test_events_come_while_the_run_goes_on_and_a_silent_stream_is_kept_alive(
+    kept: KeptRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "KEEP_ALIVE_SECONDS", 0.01)
     run = await kept.start("ask")
     async with watched(kept, f"/runs/{run}/events") as lines:
         await until_line(lines, "event: waiting")
+        await until_line(lines, ": keep-alive")
         await kept.runs.cancel(run, None)
         await until_line(lines, "event: cancelled")
         with anyio.fail_after(DEADLINE_SECONDS):
             assert [line async for line in lines if line.startswith("event")] == []
-
-
-async def test_silent_stream_is_kept_alive(kept: KeptRuns, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "KEEP_ALIVE_SECONDS", 0.01)
-    run = await kept.start("hang")
-    async with watched(kept, f"/runs/{run}/events") as lines:
-        assert (await until_line(lines, ": keep-alive"))[-1] == ": keep-alive"
 
 
 async def test_event_is_delivered_once_to_whom_it_is_for(kept: KeptRuns) -> None:
@@ -275,24 +260,6 @@ async def test_without_a_store_nothing_starts(kept: KeptRuns, client: AsyncClien
     kept.runs.store = None
     for response in (await client.post("/runs", json={"code": "ok"}), await client.get("/runs")):
         assert error_of(response) == (503, "runs_unavailable")
-
-
-async def test_run_of_a_portal_is_started_and_forked_over_http(tmp_path: Path) -> None:
-    peer = Peer()
-    store = {"store": "runs.sqlite"}
-    async with (
-        opened(tmp_path, {"store": peer}, runs=store) as portal,
-        served(portal) as origin,
-        AsyncClient(base_url=origin, timeout=DEADLINE_SECONDS) as client,
-    ):
-        code = "a = await store.echo(n=1)\nb = await store.echo(n=2)\n[a, b]"
-        ended = (await client.post("/runs?wait=60", json={"code": code})).json()
-        assert ended["result"] == [{"n": 1}, {"n": 2}]
-        forked = await client.post(f"/runs/{ended['run_id']}/fork", json={"at": 2})
-        assert forked.status_code == 201
-        events = events_in((await client.get(f"{forked.headers['location']}/events")).text)
-        assert events[-1][1] == "ok"
-        assert [arguments["n"] for _, arguments in peer.calls] == [1, 2, 2]
 
 
 async def test_without_a_token_runs_over_stdio_are_unknown_over_http(tmp_path: Path) -> None:

@@ -288,7 +288,11 @@ async def test_a_task_lives_as_long_as_its_run_is_kept(client: Wire) -> None:
 # Questions to the person
 
 
-async def test_a_person_at_the_client_approves_a_call(client: Wire) -> None:
+DENY = {"action": "accept", "content": {"decision": "deny", "reason": "not now"}}
+
+
+@pytest.mark.parametrize("answer", [APPROVE, DENY])
+async def test_a_person_at_the_client_approves_or_denies_a_call(client: Wire, answer: Json) -> None:
     client.mail.calls.clear()
     task = (await client.start("await mail.send(to='ann')"))["taskId"]
     waiting = await client.until(task, "input_required", "completed")
@@ -299,12 +303,15 @@ async def test_a_person_at_the_client_approves_a_call(client: Wire) -> None:
     assert "mail.send" in request["params"]["message"] and '"ann"' in request["params"]["message"]
     assert request["params"]["requestedSchema"]["required"] == ["decision"]
     assert client.mail.calls == []
-    done = await client.result("tasks/update", taskId=task, inputResponses={key: APPROVE})
+    done = await client.result("tasks/update", taskId=task, inputResponses={key: answer})
     assert done["resultType"] == "complete"
-    assert (await client.until(task, "completed"))["result"]["isError"] is False
-    assert client.mail.calls == [("send", {"to": "ann"})]
+    result = (await client.until(task, "completed"))["result"]
     stored = await client.portal.portal.runs.load(task, None)
     assert [call.decided_by for call in stored.calls] == ["client"]
+    assert client.mail.calls == ([("send", {"to": "ann"})] if answer is APPROVE else [])
+    assert result["isError"] is (answer is DENY)
+    message = str(result["structuredContent"]["error"])
+    assert all((word in message) is (answer is DENY) for word in ("denied", "not now"))
 
 
 async def test_an_answer_that_decides_nothing_is_acknowledged_or_refused_by_its_shape(client: Wire) -> None:

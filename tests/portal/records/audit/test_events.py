@@ -16,7 +16,8 @@ from portal.base.errors import AuditError
 from portal.records.audit.audit import open_audit
 from portal.records.audit.chain import verify
 from tests.portal.commands import PortalCommand
-from tests.portal.peers import Peer, never, opened, raw, raw_tools, states, text, tool, write_manifest
+from tests.portal.peers import Peer, never, opened, states, text, tool, write_manifest
+from tests.portal.records.audit.test_chain import written
 
 pytestmark = pytest.mark.anyio
 
@@ -151,16 +152,15 @@ async def test_portal_does_not_start_with_a_log_that_cannot_be_written(tmp_path:
             pass
 
 
-def test_command_verifies_and_tells_the_head(portal: PortalCommand, tmp_path: Path) -> None:
-    write_manifest(tmp_path, {"up": raw(tools=raw_tools("echo"))}, audit=AUDIT)
-    (tmp_path / "x.py").write_text("await up.echo()")
-    assert portal("run", "x.py", cwd=tmp_path).returncode == 0
-    assert portal("audit", "verify", "audit.jsonl", cwd=tmp_path).returncode == 0
-    head = portal("audit", "head", "audit.jsonl", cwd=tmp_path).stdout.strip()
-    assert portal("audit", "verify", "audit.jsonl", "--head", head, cwd=tmp_path).returncode == 0
-    path = tmp_path / "audit.jsonl"
-    path.write_bytes(path.read_bytes().replace(b"up.echo", b"up.ehco"))
-    done = portal("audit", "verify", "audit.jsonl", cwd=tmp_path)
+def test_command_verifies_with_a_head_that_it_told(portal: PortalCommand, tmp_path: Path) -> None:
+    path = written(tmp_path)
+    head = portal("audit", "head", path.name, cwd=tmp_path).stdout.strip()
+    for arguments, status in (
+        ((path.name, "--head", head), 0),
+        ((path.name, "--head", "x"), 2),
+        (("nothing",), 2),
+    ):
+        assert portal("audit", "verify", *arguments, cwd=tmp_path).returncode == status
+    path.write_bytes(path.read_bytes().replace(b'"number": 2', b'"number": 3'))
+    done = portal("audit", "verify", path.name, cwd=tmp_path)
     assert done.returncode == 1 and "audit.jsonl:3" in done.stderr
-    assert portal("audit", "verify", "nothing", cwd=tmp_path).returncode == 2
-    assert portal("audit", "verify", "audit.jsonl", "--head", "x", cwd=tmp_path).returncode == 2

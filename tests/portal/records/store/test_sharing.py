@@ -20,10 +20,10 @@ from portal.records.store.records import StoreError
 from portal.records.store.run_tables import RunTables
 from portal.records.store.sqlite import portals_folder
 from portal.runs.decisions import RunsError, decide_call
-from tests.portal.peers import Opened, opened, write_manifest
+from tests.portal.peers import opened, write_manifest
 from tests.portal.rows import Tables, alive, asked, begun, living, store_of, together
 from tests.portal.rows import opened as tables_in
-from tests.portal.runs.test_waiting import SOON, answer_of, found, waiting
+from tests.portal.runs.test_waiting import SOON, answer_of, waiting
 
 ASKS = "await portal.approve('?')"
 
@@ -31,27 +31,6 @@ ASKS = "await portal.approve('?')"
 @pytest.fixture
 def manifest(tmp_path: Path, own_state: None) -> Manifest:
     return load_manifest(write_manifest(tmp_path, {}, runs=SOON), {})
-
-
-async def holder_of(portal: Opened, run: str) -> str:
-    row = await found(portal, lambda tables: tables.row(run), bool)
-    return str(row.holder)
-
-
-@pytest.mark.anyio
-@pytest.mark.usefixtures("own_state")
-async def test_a_run_stays_with_its_portal_while_that_lives_and_then_goes_on_in_another(
-    tmp_path: Path,
-) -> None:
-    async with opened(tmp_path, runs=SOON) as one:
-        async with opened(tmp_path, runs=SOON) as other:
-            first, second = [(await waiting(other, ASKS))["run_id"] for _ in range(2)]
-            await one.portal.runs.decide(first, None, Decider("ann"), is_approved=True)
-            await answer_of(one, first)
-            assert await holder_of(one, first) == other.portal.runs.store.holder
-        await one.portal.runs.decide(second, None, Decider("ann"), is_approved=True)
-        await answer_of(one, second)
-        assert await holder_of(one, second) == one.portal.runs.store.holder
 
 
 @pytest.mark.parametrize("leaves_its_file", [True, False])

@@ -240,17 +240,16 @@ def test_the_only_middleware_of_the_sdk_is_the_one_that_is_replaced() -> None:
     assert [type(each).__name__ for each in Server("any").middleware] == ["OpenTelemetryMiddleware"]
 
 
-@pytest.mark.parametrize("telemetry", [None, {"metrics": True}])
-async def test_trace_of_a_client_goes_on_as_it_is_without_a_collector_and_nowhere_without_the_section(
-    tmp_path: Path, telemetry: Json
+@pytest.mark.parametrize("sections", [{}, {"telemetry": {"metrics": True}}])
+async def test_without_a_collector_the_trace_of_a_client_goes_on_as_it_is_and_without_the_section_not_at_all(
+    tmp_path: Path, sections: dict[str, Json]
 ) -> None:
-    store, sections = NotingPeer(), {} if telemetry is None else {"telemetry": telemetry}
+    store = NotingPeer()
     async with opened(tmp_path, {"store": store}, **sections) as portal:
-        assert (
-            bool(build_server(portal.portal).middleware) is portal.portal.telemetry.is_on is bool(telemetry)
-        )
+        assert portal.portal.telemetry.is_on is bool(sections)
+        assert bool(build_server(portal.portal).middleware) is bool(sections)
         assert not (await run(portal, "await store.echo()", traceparent=TRACEPARENT)).is_error
-    assert store.metas[0].get("traceparent") == (TRACEPARENT if telemetry else None)
+    assert store.metas[0].get("traceparent") == (TRACEPARENT if sections else None)
 
 
 def test_without_the_section_nothing_of_the_sdk_is_loaded() -> None:
