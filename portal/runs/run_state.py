@@ -13,7 +13,6 @@ in the store, if its acknowledgement was lost, the next one replaces: its chunk 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import Final, NamedTuple
 
 from manifests.manifest import Budget
@@ -62,11 +61,14 @@ class Rows(NamedTuple):
     def is_brief(self) -> bool:
         """Whether they are at most about 16 KiB as JSON, which takes well under a millisecond to write."""
         outcomes = [outcome for _, _, outcome in self.outcomes]
-        texts = [event.text for event in self.events], [call.shown for call in self.calls]
-        sizes = [len(text or b"") for text in (*chain(*texts), *(one.text for one in outcomes))]
-        # The record in a head has the script once more, and as much again of settings.
-        code = 0 if self.head is None else 3 * len(self.head.request.code)
-        left = _BRIEF_BYTES - code - sum(sizes) - 8 * len(sizes) - 200 * len(self.entries)
+        texts: list[str | bytes | None] = [event.text for event in self.events]
+        texts += [*(call.shown for call in self.calls), *(outcome.text for outcome in outcomes)]
+        if self.head is not None:
+            texts += [self.head.request.code]
+            if (record := self.head.record) is not None:  # its settings have whole namespaces of the library
+                texts += [record.script, record.settings]
+        sizes = [len(text or b"") for text in texts]
+        left = _BRIEF_BYTES - sum(sizes) - 8 * len(sizes) - 200 * len(self.entries)
         # A run has one answer, which may be large.
         values = [[one.value, one.content, one.data] for one in outcomes]
         return self.answer is None and not is_larger(values, left)

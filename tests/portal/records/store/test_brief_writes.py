@@ -7,12 +7,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from manifests.grants import Limits
 from portal.base.caller import LOCAL
 from portal.base.requests import ExecuteCode
 from portal.records.store.records import RunRow
@@ -22,6 +24,7 @@ from portal.records.store.writer import Pace, RunStore, resolve
 from portal.runs.past import RunHead
 from portal.runs.run_state import Rows, Written
 from sandbox_runtime.call_port import Outcome
+from sandbox_runtime.recording import Origin, Record
 from tests.portal.rows import Tables, begun, kinds, store_of
 from tests.portal.rows import opened as tables_in
 
@@ -161,6 +164,9 @@ def test_what_takes_long_to_write_is_not_brief() -> None:
     assert rows_of(*short).is_brief and rows_of(code="x" * 100).is_brief
     assert not any(rows_of(outcome).is_brief for outcome in (*long, *many))
     assert not rows_of(code="x" * 20_000).is_brief
+    record = Record(Origin.now("0" * 64), "1", (), Limits(), 0, "x" * 20_000, ())
+    rows = rows_of()
+    assert not rows._replace(head=replace(rows.head, record=record)).is_brief, "a library of many functions"
 
 
 # What it does then
