@@ -65,7 +65,7 @@ def manifest_of(folder: Path, capabilities: str) -> Manifest:
 
 async def calls_of(portal: Portal, audit: RunAudit) -> Pipeline:
     snapshot, authorization = await portal.catalog.fresh(), Authorization(portal.authority, set(), audit)
-    own, observations = CallerUpstreams(portal.accounts), Observations(None)
+    own, observations = CallerUpstreams(portal.accounts, authorization.authority.manifest), Observations(None)
     gateway = Gateway(portal.accounts, Fetchers(lambda port: False), observations)
     broker = Broker(own, authorization, observations)
     return Pipeline(RunContext(gateway, snapshot, authorization, own, Ledger(), broker))

@@ -8,6 +8,7 @@ from typing import Final
 
 import anyio
 
+from manifests.manifest import Manifest
 from portal.base.caller import LOCAL, Caller
 from portal.calls.channel import NO_CLIENT, ClientChannel
 from portal.identity.accounts import Accounts
@@ -25,6 +26,8 @@ class CallerUpstreams:
     """The upstreams of one run. Those that people sign in to are reached with the caller's own login."""
 
     accounts: Accounts
+    manifest: Manifest
+    """As the run found it: a script goes on to name upstreams as it began."""
     caller: Caller = LOCAL
     channel: ClientChannel = NO_CLIENT
     most_seconds: float = math.inf

@@ -132,7 +132,7 @@ async def resources(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
         pass
     try:
         with recorded(entry, run.audit):
-            answers = Resources(run.manifest, run.authorization, run.own)
+            answers = Resources(run.authorization, run.own)
             return Outcome(value=await answers.answer(call.function, call.arguments, entry))
     except ResourceError as error:
         return Outcome(error=error.call_error)

@@ -15,7 +15,6 @@ from typing import Final, TypeAlias
 import anyio
 
 from manifests.json_value import Json
-from manifests.manifest import Manifest
 from manifests.names import namespace_of
 from portal.calls.caller_upstreams import CallerUpstreams
 from portal.calls.run import GET_PROMPT, READ_RESOURCE, RESOURCES
@@ -67,7 +66,6 @@ def recorded(entry: Entry, audit: RunAudit) -> Iterator[None]:
 class Resources:
     """Reads resources and prompts for one run or one client, as the manifest allows."""
 
-    manifest: Manifest
     authorization: Authorization
     own: CallerUpstreams
     """The upstreams, with the caller's logins."""
@@ -115,7 +113,7 @@ class Resources:
         All requests are authorized before the first is sent. No answer can flow from one upstream to another, so the
         flow rules stop none of them.
         """
-        await self.own.fleet.settled(self.manifest.portal.server.start_seconds)
+        await self.own.fleet.settled(self.own.manifest.portal.server.start_seconds)
         permitted: dict[str, OnSent] = {}
         notices: list[Json] = []
         for upstream in self.own.fleet:
@@ -197,7 +195,7 @@ class Resources:
         return CallRequest(name, key, tool, lambda: arguments, entry.seq, is_readonly=True)
 
     def _upstream(self, arguments: Mapping[str, Json]) -> str:
-        named, namespaces = arguments.get("upstream"), self.manifest.namespaces
+        named, namespaces = arguments.get("upstream"), self.own.manifest.namespaces
         keys = [key for key, namespace in namespaces.items() if named is None or named in (key, namespace)]
         if len(keys) == 1:
             return keys[0]

@@ -224,7 +224,9 @@ class Execution:
                     grants.files.before_change = journal.before_change
                 if self.workspace is not None and grants.files is not None:
                     self.workspace.watch(grants.files, authorization, journal)
-                own = CallerUpstreams(self.gateway.accounts, caller, channel, limits.limits.wall_seconds / 2)
+                own = CallerUpstreams(
+                    self.gateway.accounts, manifest, caller, channel, limits.limits.wall_seconds / 2
+                )
                 fetcher = self.gateway.fetchers.of_run(manifest)
                 began = piece.head.began if isinstance(recording, Repetition) else inf
                 context = RunContext(

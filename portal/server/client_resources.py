@@ -231,8 +231,8 @@ class ClientResources:
         try:
             with recorded(entry, audit):
                 authorization = Authorization(authority, set(), audit)
-                own = CallerUpstreams(self.accounts, caller)
-                yield Resources(authority.manifest, authorization, own), entry
+                own = CallerUpstreams(self.accounts, authority.manifest, caller)
+                yield Resources(authorization, own), entry
         except ResourceError as error:
             message = error.call_error.message
             end = "" if message.endswith((".", "!", "?")) else "."

@@ -196,7 +196,7 @@ def run_context(
     accounts: Accounts, snapshot: Snapshot, authorization: Authorization, *middleware: Middleware
 ) -> RunContext:
     """The context of a run without a client, a session or a store."""
-    own, observations = CallerUpstreams(accounts), Observations(None)
+    own, observations = CallerUpstreams(accounts, authorization.authority.manifest), Observations(None)
     gateway = Gateway(accounts, Fetchers(lambda port: False), observations, middleware)
     broker = Broker(own, authorization, observations)
     return RunContext(gateway, snapshot, authorization, own, Ledger(), broker)

@@ -213,7 +213,8 @@ async def test_a_step_that_answers_or_refuses_is_the_last(
 
 async def test_who_is_not_signed_in_leaves_no_intent(portal: Opened, peer: Peer) -> None:
     before, journal = len(peer.calls), Journal()
-    way, outcome, _ = await way_of(portal, "up.write", journal=journal, own=SignedOut(portal.portal.accounts))
+    own = SignedOut(portal.portal.accounts, portal.portal.manifest)
+    way, outcome, _ = await way_of(portal, "up.write", journal=journal, own=own)
     assert way[-1] == "ready" and outcome.error is not None
     assert (journal.intended, len(peer.calls)) == (0, before)
 

@@ -138,6 +138,26 @@ async def test_words_of_an_upstream_that_was_removed_count_as_those_of_any(
         assert calls.run.authorization.sources == sources
 
 
+@pytest.mark.parametrize(
+    ("change", "named", "code"),
+    [
+        (lambda upstreams: upstreams.update(new=raw()), {}, "upstream_refused"),  # `up` has no resources
+        (lambda upstreams: upstreams.pop("old"), {"upstream": "old"}, "not_granted"),
+    ],
+)
+async def test_running_script_reads_resources_of_the_upstreams_that_it_began_with(
+    tmp_path: Path, change: Callable[[Any], object], named: dict[str, Json], code: str
+) -> None:
+    upstreams: dict[str, Any] = {"up": Peer(), **({"old": raw()} if named else {})}
+    async with opened(tmp_path, upstreams) as portal:
+        await portal.search()  # which waits for the upstreams
+        calls = await portal.calls()
+        await reload(portal, tmp_path, lambda data: change(data["upstreams"]))
+        calls.open(1, "portal.read_resource")
+        outcome = await calls(ToolCall(1, "portal.read_resource", {"uri": "a:b", **named}))
+        assert outcome.error is not None and outcome.error.code == code
+
+
 async def test_what_needs_a_restart_is_told_and_not_applied(tmp_path: Path) -> None:
     async with opened(tmp_path, {"up": Peer()}) as portal:
 
