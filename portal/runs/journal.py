@@ -86,7 +86,7 @@ class Journal:
     def head(self) -> RunHead:
         return self._state.head
 
-    # Called by the broker
+    # Called by the steps of a call
 
     def opened(self, entry: Entry) -> None:
         """Note that the script made a call. In a replay, its entry is restored from the journal."""
@@ -121,7 +121,7 @@ class Journal:
 
     async def is_decided(self, seq: int, function: str) -> bool:
         """Whether a person has decided about this call, which an earlier segment asked about."""
-        row = self.past.calls.get(seq)
+        row = self.piece.past.calls.get(seq)
         if row is None or (row.kind, row.function) != ("ask", function):
             return False
         return (await self._row_now(seq)).state in ("approved", "denied")

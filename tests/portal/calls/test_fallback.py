@@ -12,7 +12,7 @@ from manifests.errors import ManifestError
 from manifests.json_value import Json
 from manifests.loader import load_manifest
 from tests.portal.peers import LateTool, Opened, Peer, opened, schema, states, text, tool
-from tests.upstreams.faults.http_server import Exchange, Fault, FaultyHttpServer, status, words
+from tests.upstreams.faults.http_server import Exchange, Fault, FaultyHttpServer, hang, status, words
 
 READS: Json = {"readOnlyHint": True}
 FALLBACK: Json = {"search.look": ["search2.web"], "search.act": ["search2.web"]}
@@ -49,7 +49,7 @@ async def with_first(
             yield portal
 
 
-@pytest.mark.parametrize("fault", [DOWN, slam], ids=["503", "lost"])
+@pytest.mark.parametrize("fault", [DOWN, hang, slam], ids=["503", "timeout", "lost"])
 async def test_a_fallback_answers_while_the_upstream_is_down(tmp_path: Path, fault: Fault) -> None:
     peer = second()
     async with with_first(tmp_path, fault, {"search2": peer}) as portal:
