@@ -1,6 +1,7 @@
 """A stdio MCP upstream with one tool that answers at once: what a call through the portal costs shows best on it.
 
-python -m benchmarks.echo_upstream [N]: with N tools in all, of which the others do the same
+python -m benchmarks.echo_upstream [N]: with N tools in all, of which the others do the same; with `reads` instead of N
+there are `echo`, which declares nothing, and `read`, which declares that it only reads
 """
 
 import sys
@@ -15,6 +16,7 @@ from mcp_types import (
     PaginatedRequestParams,
     TextContent,
     Tool,
+    ToolAnnotations,
 )
 
 SCHEMA = {
@@ -25,11 +27,15 @@ SCHEMA = {
 
 
 async def list_tools(context: object, params: PaginatedRequestParams | None) -> ListToolsResult:
+    if sys.argv[1:] == ["reads"]:
+        return ListToolsResult(tools=[tool("echo"), tool("read", read_only_hint=True)])
     count = int(sys.argv[1]) if sys.argv[1:] else 1
-    names = ["echo", *(f"echo_{number}" for number in range(1, count))]
-    return ListToolsResult(
-        tools=[Tool(name=name, description="Answers its number.", input_schema=SCHEMA) for name in names]
-    )
+    return ListToolsResult(tools=[tool("echo"), *(tool(f"echo_{number}") for number in range(1, count))])
+
+
+def tool(name: str, **hints: bool) -> Tool:
+    annotations = ToolAnnotations(**hints) if hints else None
+    return Tool(name=name, description="Answers its number.", input_schema=SCHEMA, annotations=annotations)
 
 
 async def call_tool(context: object, params: CallToolRequestParams) -> CallToolResult:

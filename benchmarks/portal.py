@@ -2,9 +2,10 @@
 
     python -m benchmarks.portal [--registries FILE] [--servers 1 150 897 1576]
 
-Everything goes through an MCP client over stdio: a trivial script (over Streamable HTTP, too), five upstream calls in
-one script (one after the other, and gathered) beside the same five calls made directly by the same client, with the CPU
-that the processes used for them; start to first answers; memory of the portal and all its processes, just after the
+Everything goes through an MCP client over stdio: a trivial script (over Streamable HTTP, too) beside one direct call,
+and five upstream calls in one script (one after the other, and gathered) beside five direct calls, all in turns. The
+calls are of a tool that only reads, and of one that declares nothing, whose calls are journaled. `bare` is the floor of
+both (benchmarks/bare_relay.py). Then start to first answers; memory of the portal and all its processes, just after the
 last script and at rest, and a script that begins then. The servers behind the portal are recorded registries served
 over HTTP, next to one stdio upstream that answers at once; beyond those that were recorded, the same again under other
 names: 1,576 servers have 11,000 tools. Each portal starts twice: `cold` without compiled namespaces on disk, and then
@@ -35,12 +36,15 @@ from sandbox_runtime.aot import default_cache
 
 ROOT = Path(__file__).resolve().parent.parent
 ECHO = [sys.executable, str(ROOT / "benchmarks" / "echo_upstream.py")]
+READING = [*ECHO, "reads"]
+BARE = [sys.executable, "-m", "benchmarks.bare_relay"]
 # Quiet: a line about each script and call would bury the numbers.
 PORTAL = [sys.executable, "-m", "portal", "serve", "--log-level", "warning"]
 ROUNDS = 200
 DEADLINE_SECONDS = 600
 
 TRIVIAL = "1 + 1"
+READS = "r = [await echo.read(number=i) for i in range(5)]\n[x['number'] for x in r]"
 SEQUENTIAL = "r = [await echo.echo(number=i) for i in range(5)]\n[x['number'] for x in r]"
 GATHERED = """import asyncio
 r = await asyncio.gather(*[echo.echo(number=i) for i in range(5)])
@@ -71,28 +75,24 @@ async def connected_over_http(manifest: Path) -> AsyncIterator[Client]:
             await process.wait()
 
 
-async def timed(action: Callable[[], Awaitable[Any]], rounds: int = ROUNDS) -> dict[str, Any]:
-    """Milliseconds, p50 and p99, after a fifth as many rounds that do not count; and CPU of one round by process."""
-    for _ in range(rounds // 5):
-        await action()
-    times = []
-    before = processes.cpu_by_role(os.getpid())
-    for _ in range(rounds):
-        began = time.perf_counter()
-        await action()
-        times.append((time.perf_counter() - began) * 1000)
-    cpu = processes.spent(before, processes.cpu_by_role(os.getpid()), rounds)
+async def in_turns(**actions: Callable[[], Awaitable[Any]]) -> dict[str, dict[str, float]]:
+    """Milliseconds of each action, p50 and p99, after a fifth as many rounds that do not count."""
+    times: dict[str, list[float]] = {name: [] for name in actions}
+    for number in range(-ROUNDS // 5, ROUNDS):
+        for name in (*[*actions][number % len(actions) :], *[*actions][: number % len(actions)]):
+            elapsed = await once(actions[name])
+            if number >= 0:
+                times[name].append(elapsed)
     return {
-        "p50_ms": round(percentile(times, 0.5), 2),
-        "p99_ms": round(percentile(times, 0.99), 2),
-        "cpu_ms": {role: used for role, used in cpu.items() if used},
+        name: {"p50_ms": round(percentile(each, 0.5), 2), "p99_ms": round(percentile(each, 0.99), 2)}
+        for name, each in times.items()
     }
 
 
 async def once(action: Callable[[], Awaitable[Any]]) -> float:
     began = time.perf_counter()
     await action()
-    return round((time.perf_counter() - began) * 1000, 1)
+    return (time.perf_counter() - began) * 1000
 
 
 async def execute(client: Client, code: str, wanted: object) -> None:
@@ -101,8 +101,8 @@ async def execute(client: Client, code: str, wanted: object) -> None:
         sys.exit(f"wrong answer: {answer}")
 
 
-async def direct(client: Client) -> None:
-    for number in range(5):
+async def called(client: Client, times: int) -> None:
+    for number in range(times):
         await client.call_tool("echo", {"number": number})
 
 
@@ -123,19 +123,25 @@ async def measure(manifest: Path, servers: int) -> dict[str, Any]:
         functions = await whole_library(client)
         row["functions"] = functions
         row["start_to_whole_library_ms"] = since_start()
-        row["trivial"] = await timed(lambda: execute(client, TRIVIAL, 2))
-        row["five_calls"] = await timed(lambda: execute(client, SEQUENTIAL, [0, 1, 2, 3, 4]))
-        row["five_calls_gathered"] = await timed(lambda: execute(client, GATHERED, [0, 1, 2, 3, 4]))
-        row["search"] = await timed(lambda: client.call_tool("docs_search", {"query": "create an issue"}))
+        async with connected(READING) as direct, connected([*BARE, str(manifest.parent)]) as bare:
+            row |= await in_turns(
+                trivial=lambda: execute(client, TRIVIAL, 2),
+                one_direct_call=lambda: called(direct, 1),
+                five_reads=lambda: execute(client, READS, [0, 1, 2, 3, 4]),
+                five_calls=lambda: execute(client, SEQUENTIAL, [0, 1, 2, 3, 4]),
+                five_calls_gathered=lambda: execute(client, GATHERED, [0, 1, 2, 3, 4]),
+                five_direct_calls=lambda: called(direct, 5),
+                bare_reads=lambda: bare.call_tool("five", {}),
+                bare_calls=lambda: bare.call_tool("five", {"journaled": True}),
+            )
+        row |= await in_turns(search=lambda: client.call_tool("docs_search", {"query": "create an issue"}))
         row["memory_mb"] = own_memory()
         await anyio.sleep(2 * REST_SECONDS + 5)
         row["memory_at_rest_mb"] = own_memory()
         row["script_after_rest_ms"] = await once(lambda: execute(client, f"{SEQUENTIAL}\n", [0, 1, 2, 3, 4]))
     async with connected_over_http(manifest) as client:
         await execute(client, TRIVIAL, 2)
-        row["trivial_over_http"] = await timed(lambda: execute(client, TRIVIAL, 2))
-    async with connected(ECHO) as client:
-        row["five_direct_calls"] = await timed(lambda: direct(client))
+        row |= await in_turns(trivial_over_http=lambda: execute(client, TRIVIAL, 2))
     return row
 
 
@@ -179,9 +185,13 @@ def report(rows: list[dict[str, Any]], measured_on: dict[str, Any]) -> None:
     for key in (
         "trivial",
         "trivial_over_http",
+        "one_direct_call",
+        "five_reads",
         "five_calls",
         "five_calls_gathered",
         "five_direct_calls",
+        "bare_reads",
+        "bare_calls",
         "search",
     ):
         cells = (f"{row[key]['p50_ms']:.2f} / {row[key]['p99_ms']:.2f}" for row in rows)
@@ -189,11 +199,6 @@ def report(rows: list[dict[str, Any]], measured_on: dict[str, Any]) -> None:
     for key in ("memory_mb", "memory_at_rest_mb"):
         print(f"{key:32}" + "".join(f"{sum(row[key].values()):>15,.0f}" for row in rows))
     print(f"{'script_after_rest_ms':32}" + "".join(f"{row['script_after_rest_ms']:>15,.0f}" for row in rows))
-    print("CPU of five calls, ms:")
-    for key in ("five_calls", "five_calls_gathered", "five_direct_calls"):
-        for role in rows[0][key]["cpu_ms"]:
-            cells = (f"{row[key]['cpu_ms'].get(role, 0):>15.2f}" for row in rows)
-            print(f"{'  ' + key.removeprefix('five_') + ', ' + role:32}" + "".join(cells))
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "portal.json").write_text(
         json.dumps({"machine": measured_on, "rows": rows}, indent=1) + "\n", "utf-8"
@@ -203,7 +208,7 @@ def report(rows: list[dict[str, Any]], measured_on: dict[str, Any]) -> None:
 def write_manifest(file: Path, urls: dict[str, str]) -> None:
     """`echo` over stdio, and the others at their URLs."""
     upstreams: dict[str, Any] = {name: {"url": url} for name, url in urls.items()}
-    upstreams["echo"] = {"command": ECHO[0], "args": ECHO[1:]}
+    upstreams["echo"] = {"command": READING[0], "args": READING[1:]}
     manifest = {"upstreams": upstreams, "server": {"structured": True}}  # a program reads the answers
     file.write_text(json.dumps(manifest), "utf-8")  # JSON is YAML too
 

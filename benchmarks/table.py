@@ -54,7 +54,9 @@ def portal_rows() -> Iterator[str]:
     for key, label in (
         ("trivial", "a trivial script, p50 / p99"),
         ("trivial_over_http", "the same over Streamable HTTP"),
-        ("five_calls", "five upstream calls in one script, one after the other"),
+        ("one_direct_call", "one direct call, without a portal"),
+        ("five_reads", "five calls that only read in one script, one after the other"),
+        ("five_calls", "five calls of a tool that declares nothing"),
         ("five_calls_gathered", "the same, gathered"),
         ("five_direct_calls", "five direct calls, without a portal"),
         ("search", "docs_search"),
@@ -81,6 +83,18 @@ def portal_rows() -> Iterator[str]:
         yield "| five calls in a new script then | " + " | ".join(cells) + " |"
     yield ""
     yield f"({_machine(measured['machine'])}; client, portal and upstreams share it.)"
+    yield ""
+    row = rows[0]
+    names = ("five_reads", "five_calls", "bare_reads", "bare_calls")
+    reads, calls, *bare = (row[name]["p50_ms"] / row["five_direct_calls"]["p50_ms"] for name in names)
+    more = row["trivial"]["p50_ms"] - row["one_direct_call"]["p50_ms"]
+    yield (
+        f"With few tools, all in turns: a trivial script takes {more:.1f} ms more than a direct call (goal: 2.0). "
+        f"Five calls that only read take {reads:.1f} times five direct ones (goal: 2.0), five that are journaled "
+        f"{calls:.1f} times (goal: 2.2). The floor of both is {bare[0]:.1f} and {bare[1]:.1f} times: so long takes a "
+        "server of the SDK that exchanges a line with another process before each call, commits a row, and does "
+        "nothing else (`benchmarks/bare_relay.py`)."
+    )
 
 
 def readme_rows() -> Iterator[str]:
