@@ -69,9 +69,10 @@ class Rows(NamedTuple):
                 texts += [record.script, record.settings]
         sizes = [len(text or b"") for text in texts]
         left = _BRIEF_BYTES - sum(sizes) - 8 * len(sizes) - 200 * len(self.entries)
-        # A run has one answer, which may be large.
         values = [[one.value, one.content, one.data] for one in outcomes]
-        return self.answer is None and not is_larger(values, left)
+        if (end := self.answer) is not None:
+            values += [[end.result, end.stdout, [*end.calls], [*end.emitted], [*end.notices]]]
+        return not is_larger(values, left)
 
 
 @dataclass(eq=False)

@@ -21,6 +21,7 @@ from portal.records.store.records import RunRow
 from portal.records.store.run_tables import RunTables
 from portal.records.store.sqlite import SqliteDatabase
 from portal.records.store.writer import Pace, RunStore, resolve
+from portal.runs.answer import Answer
 from portal.runs.past import RunHead
 from portal.runs.run_state import Rows, Written
 from sandbox_runtime.call_port import Outcome
@@ -164,6 +165,8 @@ def test_what_takes_long_to_write_is_not_brief() -> None:
     assert rows_of(*short).is_brief and rows_of(code="x" * 100).is_brief
     assert not any(rows_of(outcome).is_brief for outcome in (*long, *many))
     assert not rows_of(code="x" * 20_000).is_brief
+    assert rows_of()._replace(answer=Answer("ok", "run", result=[1])).is_brief
+    assert not rows_of()._replace(answer=Answer("ok", "run", result="x" * 20_000)).is_brief
     record = Record(Origin.now("0" * 64), "1", (), Limits(), 0, "x" * 20_000, ())
     rows = rows_of()
     assert not rows._replace(head=replace(rows.head, record=record)).is_brief, "a library of many functions"
