@@ -61,11 +61,6 @@ class TypeChecker:
         self._paid_at: dict[str, float] = {}
         """By caller: the time at which its debt is paid back."""
 
-    @property
-    def is_out(self) -> bool:
-        """Whether ty's last start failed within `RETRY_SECONDS`."""
-        return anyio.current_time() < self._retry_at
-
     async def keep(self) -> None:
         """Start ty, so that the first script does not wait for it, and end it whenever it rests."""
         with anyio.move_on_after(_WARM_SECONDS):
@@ -139,7 +134,7 @@ class TypeChecker:
     async def _ensure_server(self) -> "TyServer | None":
         if self._server is not None and self._server.documents >= MAX_DOCUMENTS:
             await self.close()
-        if self._server is None and not self.is_out:
+        if self._server is None and anyio.current_time() >= self._retry_at:
             try:
                 self._server = await TyServer.start(self._folder)
             except (TyServerError, OSError) as error:
