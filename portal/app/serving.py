@@ -135,20 +135,19 @@ class ClientLines(anyio.AsyncFile[str]):
         super().__init__(io.StringIO())
         self._descriptor = descriptor
         self._kept = bytearray()
-        self._searched = 0
 
     async def readline(self) -> str:
         """The next line with its line feed; "" after the last."""
-        while (end := self._kept.find(b"\n", self._searched)) < 0:
-            self._searched = len(self._kept)
+        searched = 0
+        while (end := self._kept.find(b"\n", searched)) < 0:
+            searched = len(self._kept)
             data = await self._read()
             if not data:
-                end = self._searched
+                end = searched
                 break
             self._kept += data
         line = bytes(self._kept[: end + 1])
         del self._kept[: end + 1]
-        self._searched = 0
         return line.decode("utf-8", "replace")
 
     async def _read(self) -> bytes:
