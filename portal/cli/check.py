@@ -145,13 +145,17 @@ def _check_upstreams(portal: Portal, names: Sequence[str], findings: Findings) -
     found: list[ToolRow] = []
     for upstream in (portal.fleet[name] for name in names):
         state = upstream.state
-        rows = _tools(portal, upstream)
+        namespace = portal.manifest.namespaces[upstream.name]
+        rows = [
+            ToolRow(f"{upstream.name}.{t.tool}", f"{namespace}.{t.function}", declared(t.hints), decision)
+            for t, decision in decided_tools(portal.authority.policy, upstream)
+        ]
         found += rows
         declares = [row.declares for row in rows if row.decision.granted]
         findings.upstreams.append(
             {
                 "name": upstream.name,
-                "namespace": portal.manifest.namespaces[upstream.name],
+                "namespace": namespace,
                 "status": state.status,
                 "server": upstream.server or "",
                 "tools": len(rows),
@@ -180,14 +184,6 @@ def _lacking(upstream: Upstream) -> Iterator[str]:
     if found := [name for name in shell if name not in there]:
         advice = f"the server {upstream.name} does not get it: write it to defaults: {{env: ...}}"
         yield f"your shell has {', '.join(found)}, {advice}"
-
-
-def _tools(portal: Portal, upstream: Upstream) -> list[ToolRow]:
-    name, namespace = upstream.name, portal.manifest.namespaces[upstream.name]
-    return [
-        ToolRow(f"{name}.{tool.tool}", f"{namespace}.{tool.function}", declared(tool.hints), decision)
-        for tool, decision in decided_tools(portal.authority.policy, upstream)
-    ]
 
 
 def _check_manifest(manifest: Manifest, portal: Portal, findings: Findings) -> None:
