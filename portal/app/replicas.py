@@ -23,6 +23,7 @@ from portal.records.store.records import StoreError
 from portal.records.store.run_tables import RunTables
 from portal.records.store.writer import RunStore
 from portal.runs.service import Runs
+from portal.server.server import until_gone
 from upstreams.http_client import Guard, guarded_client
 
 log = structlog.get_logger()
@@ -125,7 +126,7 @@ class ReplicaMiddleware:
         response: httpx2.Response | None = None
         is_sent, is_lost = True, False
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_until_gone, body.rest, tasks.cancel_scope.cancel)
+            tasks.start_soon(until_gone, body.rest, tasks.cancel_scope.cancel)
             try:
                 with anyio.CancelScope() as alive:
                     tasks.start_soon(self._until_lost, replica, alive.cancel)
@@ -194,12 +195,6 @@ class _Body:
             return await self.rest()
         self._is_given = True
         return {"type": "http.request", "body": self.content, "more_body": not self.is_whole}
-
-
-async def _until_gone(receive: Receive, cancel: Callable[[], None]) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    cancel()
 
 
 async def _send_response(response: httpx2.Response, send: Send) -> None:

@@ -28,6 +28,7 @@ from mcp_types import (
 from mcp_types import Result as McpResult
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
+from starlette.types import Receive
 
 from manifests.json_value import Json
 from portal.base.caller import WITHOUT_TOKEN, Caller
@@ -175,18 +176,19 @@ async def _until_disconnected(context: Context, work: Callable[[], Awaitable[Res
         result = await work()
     else:
         async with anyio.create_task_group() as tasks:
-
-            async def watch() -> None:
-                while (await request.receive())["type"] != "http.disconnect":
-                    pass
-                tasks.cancel_scope.cancel()
-
-            tasks.start_soon(watch)
+            tasks.start_soon(until_gone, request.receive, tasks.cancel_scope.cancel)
             result = await work()
             tasks.cancel_scope.cancel()
     if isinstance(result, MCPError):
         raise result
     return result
+
+
+async def until_gone(receive: Receive, cancel: Callable[[], None]) -> None:
+    """Call `cancel` when the client of a request has disconnected."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    cancel()
 
 
 def _questions(portal: Portal, context: Context, caller: Caller, ask: Ask) -> Questions:
