@@ -38,11 +38,6 @@ _SHARED_BY = {
 }
 
 
-def grant_lines(manifest: Manifest) -> list[str]:
-    """One line per kind of grant; empty if the manifest grants none. Contains no values of variables."""
-    return list(_lines(effective_capabilities(manifest)))
-
-
 def effective_capabilities(manifest: Manifest) -> Capabilities:
     """The capabilities of scripts, without the network if the rules allow no call of `portal.fetch`."""
     fetching, capabilities = decide_fetch(manifest), manifest.portal.capabilities
@@ -59,7 +54,9 @@ def describe_capabilities(capabilities: Capabilities) -> str:
     return f"{files}, {network}"
 
 
-def _lines(capabilities: Capabilities) -> Iterator[str]:
+def grant_lines(manifest: Manifest) -> Iterator[str]:
+    """One line per kind of grant. Contains no values of variables."""
+    capabilities = effective_capabilities(manifest)
     if (files := capabilities.files) is not None:
         may = "read and write files" if files.mode == "write" else "read the files"
         yield (

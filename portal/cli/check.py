@@ -140,7 +140,7 @@ async def _check_sandbox(portal: Portal, findings: Findings) -> None:
 
 
 def _check_upstreams(portal: Portal, names: Sequence[str], findings: Findings) -> list[ToolRow]:
-    findings.granted = grant_lines(portal.manifest)
+    findings.granted += grant_lines(portal.manifest)
     findings.warnings.extend(portal.catalog.snapshot.library.diagnostics)
     found: list[ToolRow] = []
     for upstream in (portal.fleet[name] for name in names):
