@@ -220,8 +220,7 @@ async def _call_in_rounds(
     pending = portal.rounds.joined(caller, params, partial(_questions, portal, context, caller))
     seconds = portal.manifest.portal.server.progress_seconds
     async with pending.channel.open(context, pending.ledger, seconds):
-        portal.rounds.start(pending, work)
-        outcome = await portal.rounds.outcome(pending)
+        outcome = await portal.rounds.outcome(pending, work)
     return outcome or MCPError(INVALID_PARAMS, "the request has ended without a result")
 
 
