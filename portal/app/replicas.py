@@ -28,8 +28,8 @@ from upstreams.http_client import Guard, guarded_client
 
 log = structlog.get_logger()
 
-MAX_READ_BYTES: Final = 4 << 20
-"""Bytes of a body that are buffered to find which replica owns the request. The SDK refuses longer bodies."""
+MAX_REQUEST_BYTES: Final = 4 << 20
+"""Limit of a request body; a longer one gets 413. Bodies are read to find which replica owns the request."""
 
 _CONNECT_SECONDS: Final = 3.0
 _LOOK_SECONDS: Final = 5.0
@@ -173,10 +173,10 @@ class _Body:
 
     @classmethod
     async def read(cls, receive: Receive) -> "_Body":
-        """Read a body, up to MAX_READ_BYTES."""
+        """Read a body, up to MAX_REQUEST_BYTES."""
         content = bytearray()
         is_whole = False
-        while not is_whole and len(content) <= MAX_READ_BYTES:
+        while not is_whole and len(content) <= MAX_REQUEST_BYTES:
             message = await receive()
             if message["type"] != "http.request":
                 break

@@ -34,7 +34,7 @@ from portal.app.accepted import running
 from portal.app.composition import OpenPortal, open_portal
 from portal.app.http_connections import Connections, HttpConnection
 from portal.app.reload import ManifestKeeper, warn_of_writable_files
-from portal.app.replicas import ReplicaMiddleware
+from portal.app.replicas import MAX_REQUEST_BYTES, ReplicaMiddleware
 from portal.base.caller import Bearer
 from portal.base.errors import PortalError
 from portal.base.tokens import compact
@@ -44,9 +44,6 @@ from portal.server.http_runs import run_routes
 from portal.server.portal import Portal
 from portal.server.server import build_server
 from portal.server.sign_in_pages import account_routes
-
-MAX_REQUEST_BYTES = 4 << 20
-"""Limit of a request body; a longer one gets 413. A script has at most 1 MiB."""
 
 
 def build_http_app(
