@@ -192,11 +192,6 @@ class Library:
         """The `.pyi` source of one namespace."""
         return self.namespaces[namespace].module
 
-    def table(self, namespaces: Iterable[str]) -> Mapping[str, Mapping[str, str]]:
-        """Brief lines by function by namespace, for the namespaces that exist."""
-        known = [self.namespaces[name] for name in namespaces if name in self.namespaces]
-        return {space.name: {f.name: f"async def {f.brief}" for f in space.in_order} for space in known}
-
 
 def squeezed(name: str) -> str:
     return re.sub(r"[\W_]+", "_", name).casefold()
