@@ -101,7 +101,12 @@ class Found:
         lines = [_namespace_line(row) for row in self.namespaces or ()]
         if self.namespaces is not None:
             lines.append(f"{PORTAL} {self.own}")
-        lines += function_lines(self.functions, self.full, self.depth)
+        told: set[str] = set()
+        lines += (f"{each.full(told, self.depth)}\n" for each in self.functions[: self.full])
+        for function in self.functions[self.full :]:
+            remark = function.remark if function.remark.startswith("JSON: ") else ""
+            about = filter(None, [remark, function.summary.removesuffix(".")])
+            lines.append("  # ".join([function.brief, *about]))
         if self.functions and self.total > len(self.functions):
             lines.append(f"# {len(self.functions)} of {self.total}")
         lines.extend(f"# {'' if each == _WEAK else 'notice: '}{escaped(each)}" for each in self.notices)
@@ -149,16 +154,6 @@ def rows(functions: Sequence[Function], full: int, depth: int = MAX_DEPTH) -> li
     for row, function in zip(shown, functions[:full], strict=False):
         row["stub"] = function.full(told, depth)
     return shown
-
-
-def function_lines(functions: Sequence[Function], full: int, depth: int = MAX_DEPTH) -> Iterator[str]:
-    """The first `full` functions with types and documentation, the others in one line each."""
-    told: set[str] = set()
-    yield from (f"{each.full(told, depth)}\n" for each in functions[:full])
-    for function in functions[full:]:
-        remark = function.remark if function.remark.startswith("JSON: ") else ""
-        about = filter(None, [remark, function.summary.removesuffix(".")])
-        yield "  # ".join([function.brief, *about])
 
 
 _WEAK: Final = "weak: try other words for one step, or an empty query"
