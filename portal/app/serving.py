@@ -118,10 +118,6 @@ def _readiness(portal: Portal, shows_names: bool) -> dict[str, Json]:
     return answer
 
 
-_AT_ONCE_BYTES: Final = select.PIPE_BUF
-"""Bytes that a pipe which is ready for writing accepts without blocking."""
-
-
 class ClientLines(anyio.AsyncFile[str]):
     """Reads the client's lines from stdin. Cancellable at any time.
 
@@ -165,7 +161,8 @@ class ClientAnswers(anyio.AsyncFile[str]):
 
     async def write(self, text: str) -> None:  # type: ignore[override]  # the number of characters is never used
         data = text.encode()
-        if len(data) <= _AT_ONCE_BYTES and self._room.poll(0):
+        # A pipe that is ready for writing accepts so many bytes without blocking.
+        if len(data) <= select.PIPE_BUF and self._room.poll(0):
             data = data[os.write(self._descriptor, data) :]
         while data:
             written = await anyio.to_thread.run_sync(os.write, self._descriptor, data, abandon_on_cancel=True)
