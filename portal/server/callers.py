@@ -4,13 +4,12 @@ from dataclasses import replace
 from typing import Any
 
 from mcp.server.context import ServerRequestContext
+from mcp.server.streamable_http import MCP_SESSION_ID_HEADER
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 
 from portal.base.caller import BEARER, LOCAL, WITHOUT_TOKEN, Bearer, Caller
 from portal.identity.approvers import Decider
-
-_SESSION_HEADER = "mcp-session-id"
 
 
 def caller_of(context: ServerRequestContext[Any, Any]) -> Caller:
@@ -27,8 +26,8 @@ def caller_of(context: ServerRequestContext[Any, Any]) -> Caller:
         return LOCAL
     session = None
     # Ignored since 2026-07-28, where the SDK does not check the header: any client could send one.
-    if context.protocol_version not in MODERN_PROTOCOL_VERSIONS and _SESSION_HEADER in request.headers:
-        name = f"session {request.headers[_SESSION_HEADER]}"
+    if context.protocol_version not in MODERN_PROTOCOL_VERSIONS and MCP_SESSION_ID_HEADER in request.headers:
+        name = f"session {request.headers[MCP_SESSION_ID_HEADER]}"
         session = Caller(name, name)
     return http_caller(request, session)
 
