@@ -5,12 +5,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import anyio
 import anyio.to_thread
 import structlog
-from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.subscriptions import ListenHandler
@@ -41,7 +40,7 @@ from portal.base.requests import (
     execute_code_request,
 )
 from portal.base.tokens import compact, is_loaded
-from portal.calls.channel import ClientChannel
+from portal.calls.channel import ClientChannel, Context
 from portal.calls.questions import Ask, Questions, ask_by_request, comes_in_rounds
 from portal.catalog.authority import effective_capabilities
 from portal.records.ledger import Ledger
@@ -56,9 +55,6 @@ from portal.server.tasks import TASKS, Task, TaskParams, Tasks, TaskUpdateParams
 from sandbox_runtime.result import RunError
 
 log = structlog.get_logger()
-
-Context: TypeAlias = ServerRequestContext[Any, Any]
-"""The context that the SDK passes to every handler."""
 
 Result = TypeVar("Result")
 
