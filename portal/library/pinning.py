@@ -125,14 +125,12 @@ _MAX_COMPARED: Final = 2_000
 """Lines from the first difference on: the time of difflib grows with their square."""
 _HASHED: Final = re.compile(rf"(.*)@([0-9a-f]{{{HASH_DIGITS}}})", re.DOTALL)
 
-Kind = Literal["new", "changed", "gone"]
-
 
 @dataclass(frozen=True)
 class Difference:
     """A tool, or an upstream's instructions, that differ from what was accepted."""
 
-    kind: Kind
+    kind: Literal["new", "changed", "gone"]
     before: Pin | None
     now: Pin | None
 
