@@ -19,6 +19,7 @@ from manifests.manifest import Budget, Manifest, Rule
 from manifests.names import former_of
 from manifests.portal_manifest import Capabilities
 from portal.base.errors import approval_required, refused
+from portal.base.plain_text import some
 from portal.library.function import Function
 from portal.library.pinning import Pins
 from portal.records.audit.audit import NO_RUN_AUDIT, Batch, RunAudit, unrecorded
@@ -64,17 +65,13 @@ def grant_lines(manifest: Manifest) -> Iterator[str]:
             f" {_SHARED_BY[files.share]}"
         )
     if (network := capabilities.network) is not None:
+        hosts = some([*network.allow, *network.private], MAX_NAMES)
         yield (
-            f"scripts fetch from {_some([*network.allow, *network.private])} with await portal.fetch(url, method=, "
+            f"scripts fetch from {hosts} with await portal.fetch(url, method=, "
             "headers=, params=, json=, body=, timeout=); its answer has status, ok, headers, text, json() and bytes"
         )
     if names := sorted(capabilities.environment):
-        yield f"scripts see in os.environ: {_some(names)}"
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    return ", ".join(names[:MAX_NAMES]) + more
+        yield f"scripts see in os.environ: {some(names, MAX_NAMES)}"
 
 
 WINDOW_SECONDS: Final = 60.0
