@@ -23,12 +23,13 @@ from portal.records.store.records import StoreError
 from portal.records.store.run_tables import RunTables
 from portal.records.store.writer import RunStore
 from portal.runs.service import Runs
+from portal.server.server import until_gone
 from upstreams.http_client import Guard, guarded_client
 
 log = structlog.get_logger()
 
-MAX_READ_BYTES: Final = 4 << 20
-"""Bytes of a body that are buffered to find which replica owns the request. The SDK refuses longer bodies."""
+MAX_REQUEST_BYTES: Final = 4 << 20
+"""Limit of a request body; a longer one gets 413. Bodies are read to find which replica owns the request."""
 
 _CONNECT_SECONDS: Final = 3.0
 _LOOK_SECONDS: Final = 5.0
@@ -125,7 +126,7 @@ class ReplicaMiddleware:
         response: httpx2.Response | None = None
         is_sent, is_lost = True, False
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_until_gone, body.rest, tasks.cancel_scope.cancel)
+            tasks.start_soon(until_gone, body.rest, tasks.cancel_scope.cancel)
             try:
                 with anyio.CancelScope() as alive:
                     tasks.start_soon(self._until_lost, replica, alive.cancel)
@@ -172,10 +173,10 @@ class _Body:
 
     @classmethod
     async def read(cls, receive: Receive) -> "_Body":
-        """Read a body, up to MAX_READ_BYTES."""
+        """Read a body, up to MAX_REQUEST_BYTES."""
         content = bytearray()
         is_whole = False
-        while not is_whole and len(content) <= MAX_READ_BYTES:
+        while not is_whole and len(content) <= MAX_REQUEST_BYTES:
             message = await receive()
             if message["type"] != "http.request":
                 break
@@ -194,12 +195,6 @@ class _Body:
             return await self.rest()
         self._is_given = True
         return {"type": "http.request", "body": self.content, "more_body": not self.is_whole}
-
-
-async def _until_gone(receive: Receive, cancel: Callable[[], None]) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-    cancel()
 
 
 async def _send_response(response: httpx2.Response, send: Send) -> None:

@@ -34,7 +34,7 @@ from portal.app.accepted import running
 from portal.app.composition import OpenPortal, open_portal
 from portal.app.http_connections import Connections, HttpConnection
 from portal.app.reload import ManifestKeeper, warn_of_writable_files
-from portal.app.replicas import ReplicaMiddleware
+from portal.app.replicas import MAX_REQUEST_BYTES, ReplicaMiddleware
 from portal.base.caller import Bearer
 from portal.base.errors import PortalError
 from portal.base.tokens import compact
@@ -44,9 +44,6 @@ from portal.server.http_runs import run_routes
 from portal.server.portal import Portal
 from portal.server.server import build_server
 from portal.server.sign_in_pages import account_routes
-
-MAX_REQUEST_BYTES = 4 << 20
-"""Limit of a request body; a longer one gets 413. A script has at most 1 MiB."""
 
 
 def build_http_app(
@@ -121,10 +118,6 @@ def _readiness(portal: Portal, shows_names: bool) -> dict[str, Json]:
     return answer
 
 
-_AT_ONCE_BYTES: Final = select.PIPE_BUF
-"""Bytes that a pipe which is ready for writing accepts without blocking."""
-
-
 class ClientLines(anyio.AsyncFile[str]):
     """Reads the client's lines from stdin. Cancellable at any time.
 
@@ -135,20 +128,19 @@ class ClientLines(anyio.AsyncFile[str]):
         super().__init__(io.StringIO())
         self._descriptor = descriptor
         self._kept = bytearray()
-        self._searched = 0
 
     async def readline(self) -> str:
         """The next line with its line feed; "" after the last."""
-        while (end := self._kept.find(b"\n", self._searched)) < 0:
-            self._searched = len(self._kept)
+        searched = 0
+        while (end := self._kept.find(b"\n", searched)) < 0:
+            searched = len(self._kept)
             data = await self._read()
             if not data:
-                end = self._searched
+                end = searched
                 break
             self._kept += data
         line = bytes(self._kept[: end + 1])
         del self._kept[: end + 1]
-        self._searched = 0
         return line.decode("utf-8", "replace")
 
     async def _read(self) -> bytes:
@@ -169,7 +161,8 @@ class ClientAnswers(anyio.AsyncFile[str]):
 
     async def write(self, text: str) -> None:  # type: ignore[override]  # the number of characters is never used
         data = text.encode()
-        if len(data) <= _AT_ONCE_BYTES and self._room.poll(0):
+        # A pipe that is ready for writing accepts so many bytes without blocking.
+        if len(data) <= select.PIPE_BUF and self._room.poll(0):
             data = data[os.write(self._descriptor, data) :]
         while data:
             written = await anyio.to_thread.run_sync(os.write, self._descriptor, data, abandon_on_cancel=True)

@@ -8,7 +8,7 @@ if they shape an emoji.
 import math
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from manifests.json_value import Json
@@ -113,6 +113,12 @@ def cut(text: str, longest: int) -> str:
     head = text[: longest - 1]
     space = max(head.rfind(" "), head.rfind("\n"))
     return (head[:space] if space > longest // 2 else head).rstrip(" \n,;:") + "…"
+
+
+def some(names: Sequence[str], most: int) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def docstring(text: str, indent: str = "") -> str:

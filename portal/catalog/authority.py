@@ -4,7 +4,7 @@ import math
 import time
 from bisect import insort
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Final
@@ -19,6 +19,7 @@ from manifests.manifest import Budget, Manifest, Rule
 from manifests.names import former_of
 from manifests.portal_manifest import Capabilities
 from portal.base.errors import approval_required, refused
+from portal.base.plain_text import some
 from portal.library.function import Function
 from portal.library.pinning import Pins
 from portal.records.audit.audit import NO_RUN_AUDIT, Batch, RunAudit, unrecorded
@@ -38,11 +39,6 @@ _SHARED_BY = {
 }
 
 
-def grant_lines(manifest: Manifest) -> list[str]:
-    """One line per kind of grant; empty if the manifest grants none. Contains no values of variables."""
-    return list(_lines(effective_capabilities(manifest)))
-
-
 def effective_capabilities(manifest: Manifest) -> Capabilities:
     """The capabilities of scripts, without the network if the rules allow no call of `portal.fetch`."""
     fetching, capabilities = decide_fetch(manifest), manifest.portal.capabilities
@@ -59,7 +55,9 @@ def describe_capabilities(capabilities: Capabilities) -> str:
     return f"{files}, {network}"
 
 
-def _lines(capabilities: Capabilities) -> Iterator[str]:
+def grant_lines(manifest: Manifest) -> Iterator[str]:
+    """One line per kind of grant. Contains no values of variables."""
+    capabilities = effective_capabilities(manifest)
     if (files := capabilities.files) is not None:
         may = "read and write files" if files.mode == "write" else "read the files"
         yield (
@@ -67,17 +65,13 @@ def _lines(capabilities: Capabilities) -> Iterator[str]:
             f" {_SHARED_BY[files.share]}"
         )
     if (network := capabilities.network) is not None:
+        hosts = some([*network.allow, *network.private], MAX_NAMES)
         yield (
-            f"scripts fetch from {_some([*network.allow, *network.private])} with await portal.fetch(url, method=, "
+            f"scripts fetch from {hosts} with await portal.fetch(url, method=, "
             "headers=, params=, json=, body=, timeout=); its answer has status, ok, headers, text, json() and bytes"
         )
     if names := sorted(capabilities.environment):
-        yield f"scripts see in os.environ: {_some(names)}"
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    return ", ".join(names[:MAX_NAMES]) + more
+        yield f"scripts see in os.environ: {some(names, MAX_NAMES)}"
 
 
 WINDOW_SECONDS: Final = 60.0
@@ -117,7 +111,6 @@ class Policy:
         self.pins = Pins(manifest.lock)
         # Names compare equal whatever their former name, but rules match that, too. So it is a part of the key.
         self._decide = lru_cache(MAX_REMEMBERED)(lambda former, **named: decide(manifest, **named))
-        self._hints: dict[str, tuple[tuple[RecordedTool, ...], Mapping[str, Hints]]] = {}
 
     def about(self, upstream: str, tool: str, function: str, hints: Hints) -> Decision:
         """Decide about a tool itself, whatever the arguments. `function` is its name in its namespace."""
@@ -133,13 +126,6 @@ class Policy:
         if not decision.granted and not decision.is_shown:
             return decision
         return self.pins.quarantined(upstream, tools).get(tool, decision)
-
-    def hints_now(self, upstream: str, tools: tuple[RecordedTool, ...], tool: str) -> Hints | None:
-        """The hints that a tool declares in the current listing; None if it is not listed."""
-        known = self._hints.get(upstream)
-        if known is None or known[0] is not tools:
-            known = self._hints[upstream] = tools, {each.name: Hints.of(each.annotations) for each in tools}
-        return known[1].get(tool)
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,8 +247,8 @@ class Authorization:
 
     def hints_of(self, function: Function, listed: tuple[RecordedTool, ...]) -> Hints:
         """What the function's tool declares in the current listing, or declared when it was last listed."""
-        hints = self.authority.policy.hints_now(function.upstream, listed, function.tool)
-        return hints or Hints.of(function.recorded.annotations)
+        tool = next((each for each in listed if each.name == function.tool), function.recorded)
+        return Hints.of(tool.annotations)
 
     def of_fetch(self, function: str, arguments: Callable[[], dict[str, Json]], seq: int = 0) -> CallRequest:
         """The request for a call of `portal.fetch`. The fetcher checks the host, at every redirect."""

@@ -5,7 +5,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
 import anyio
@@ -126,7 +125,7 @@ class Catalog:
         self._held = 0  # number of changes in the snapshot
         self._changed = anyio.Event()
         self._rebuilt = anyio.Event()
-        self.snapshot = Snapshot(Library.compile([]), None, MappingProxyType({}), MappingProxyType({}))
+        self.snapshot = Snapshot(Library.compile([]), None, {}, {})
 
     def note_change(self) -> None:
         """Schedule a rebuild: an upstream's state or tools, the manifest or the observed results changed."""
@@ -211,8 +210,7 @@ class Catalog:
         own = portal_functions(fetches=effective_capabilities(policy.manifest).network is not None)
         spaces = {name: each.in_order for name, each in library.namespaces.items()}
         index = index.updated({PORTAL: own, **spaces})
-        rules = MappingProxyType(denied), MappingProxyType(silent)
-        return Snapshot(library, index, *rules)
+        return Snapshot(library, index, denied, silent)
 
     def _written(self, library: Library) -> frozenset[Path] | None:
         """Write the stub files. Returns those that changed; None if they could not be written."""

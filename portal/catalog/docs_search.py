@@ -101,7 +101,12 @@ class Found:
         lines = [_namespace_line(row) for row in self.namespaces or ()]
         if self.namespaces is not None:
             lines.append(f"{PORTAL} {self.own}")
-        lines += function_lines(self.functions, self.full, self.depth)
+        told: set[str] = set()
+        lines += (f"{each.full(told, self.depth)}\n" for each in self.functions[: self.full])
+        for function in self.functions[self.full :]:
+            remark = function.remark if function.remark.startswith("JSON: ") else ""
+            about = filter(None, [remark, function.summary.removesuffix(".")])
+            lines.append("  # ".join([function.brief, *about]))
         if self.functions and self.total > len(self.functions):
             lines.append(f"# {len(self.functions)} of {self.total}")
         lines.extend(f"# {'' if each == _WEAK else 'notice: '}{escaped(each)}" for each in self.notices)
@@ -149,16 +154,6 @@ def rows(functions: Sequence[Function], full: int, depth: int = MAX_DEPTH) -> li
     for row, function in zip(shown, functions[:full], strict=False):
         row["stub"] = function.full(told, depth)
     return shown
-
-
-def function_lines(functions: Sequence[Function], full: int, depth: int = MAX_DEPTH) -> Iterator[str]:
-    """The first `full` functions with types and documentation, the others in one line each."""
-    told: set[str] = set()
-    yield from (f"{each.full(told, depth)}\n" for each in functions[:full])
-    for function in functions[full:]:
-        remark = function.remark if function.remark.startswith("JSON: ") else ""
-        about = filter(None, [remark, function.summary.removesuffix(".")])
-        yield "  # ".join([function.brief, *about])
 
 
 _WEAK: Final = "weak: try other words for one step, or an empty query"
@@ -219,7 +214,7 @@ class DocsSearch:
         strange = {each for each in own if 2 * _words_of(each, words)[1] < len(words)}
         functions = [each for each in hits.functions if each not in strange][: request.limit]
         total, exact = hits.total - len(strange), hits.exact
-        notices = [*self._state_notices(query, key, hits, most), *self._upstream_notices(key)]
+        notices = [*self._upstream_notices(query, key, hits, most)]
         if [*self.fleet]:
             notices += _absence_notices(snapshot, query, functions)
         if exact and not query.isalpha():
@@ -255,8 +250,8 @@ class DocsSearch:
         key = self._key(upstream)
         return [each for each in self.fleet if key in (None, each.name)]
 
-    def _state_notices(self, query: str, key: str | None, hits: "SearchHits", most: int) -> Iterator[str]:
-        """Notices about upstreams that are not ready: the reason if one could be the answer, else its name."""
+    def _upstream_notices(self, query: str, key: str | None, hits: "SearchHits", most: int) -> Iterator[str]:
+        """Notices about upstreams that are not ready, with the reason if one could be the answer, or do not exist."""
         asked, found = {*terms_of(query, _MAX_SAID_CHARACTERS)}, {each.upstream for each in hits.functions}
         meant = silent = [upstream for upstream in self.searched(key) if not upstream.state.is_well]
         if query and key is None:
@@ -273,8 +268,12 @@ class DocsSearch:
             yield f"not ready either ({len(others)}): {', '.join(others[:_MAX_NAMED])}"
         if any(each.state.remedy for each in meant):
             yield "`mcp-code-portal check` tells the operator what to do"
-        if not self.manifest.portal.upstreams:
+        namespaces = self.manifest.namespaces
+        if not namespaces:
             yield NO_UPSTREAMS
+        if key is not None and key not in (PORTAL, *namespaces):
+            near = difflib.get_close_matches(key, namespaces) or sorted(namespaces)[:10]
+            yield f"there is no upstream {key[:100]!r}; upstreams: {', '.join(near) or 'none'}"
 
     def _key(self, name: str | None) -> str | None:
         """The manifest's key for `name`, which may also be a namespace. An unknown name is returned unchanged."""
@@ -282,13 +281,6 @@ class DocsSearch:
         if name is None or name in namespaces:
             return name
         return next((key for key, namespace in namespaces.items() if namespace == name), name)
-
-    def _upstream_notices(self, key: str | None) -> list[str]:
-        namespaces = self.manifest.namespaces
-        if key in (None, PORTAL) or key in namespaces:
-            return []
-        near = difflib.get_close_matches(key, namespaces) or sorted(namespaces)[:10]
-        return [f"there is no upstream {key[:100]!r}; upstreams: {', '.join(near) or 'none'}"]
 
     def _namespaces(self, snapshot: Snapshot) -> list[dict[str, Json]]:
         rows: list[dict[str, Json]] = []

@@ -56,7 +56,8 @@ class Snapshot:
 
     def table(self, namespaces: Collection[str]) -> Mapping[str, Mapping[str, str]]:
         """Signatures by function by namespace; "" for other names, and for hidden functions, which the host refuses."""
-        shown = self.library.table(namespaces)
+        known = [self.library.namespaces[name] for name in namespaces if name in self.library.namespaces]
+        shown = {space.name: {f.name: f"async def {f.brief}" for f in space.in_order} for space in known}
         hidden = {name: self._hidden[name] for name in namespaces if name in self._hidden}
         return {**shown, **{name: {**shown.get(name, {}), **rows} for name, rows in hidden.items()}}
 

@@ -19,7 +19,7 @@ from portal.app.accepted import reload_hint
 from portal.app.composition import open_portal
 from portal.app.reload import file_warnings
 from portal.base.errors import NO_UPSTREAMS, SMALLEST_MANIFEST
-from portal.base.plain_text import MARK
+from portal.base.plain_text import MARK, some
 from portal.base.requests import ExecuteCode
 from portal.catalog.authority import grant_lines
 from portal.catalog.catalog import decided_tools, listed_tools
@@ -140,18 +140,22 @@ async def _check_sandbox(portal: Portal, findings: Findings) -> None:
 
 
 def _check_upstreams(portal: Portal, names: Sequence[str], findings: Findings) -> list[ToolRow]:
-    findings.granted = grant_lines(portal.manifest)
+    findings.granted += grant_lines(portal.manifest)
     findings.warnings.extend(portal.catalog.snapshot.library.diagnostics)
     found: list[ToolRow] = []
     for upstream in (portal.fleet[name] for name in names):
         state = upstream.state
-        rows = _tools(portal, upstream)
+        namespace = portal.manifest.namespaces[upstream.name]
+        rows = [
+            ToolRow(f"{upstream.name}.{t.tool}", f"{namespace}.{t.function}", declared(t.hints), decision)
+            for t, decision in decided_tools(portal.authority.policy, upstream)
+        ]
         found += rows
         declares = [row.declares for row in rows if row.decision.granted]
         findings.upstreams.append(
             {
                 "name": upstream.name,
-                "namespace": portal.manifest.namespaces[upstream.name],
+                "namespace": namespace,
                 "status": state.status,
                 "server": upstream.server or "",
                 "tools": len(rows),
@@ -180,14 +184,6 @@ def _lacking(upstream: Upstream) -> Iterator[str]:
     if found := [name for name in shell if name not in there]:
         advice = f"the server {upstream.name} does not get it: write it to defaults: {{env: ...}}"
         yield f"your shell has {', '.join(found)}, {advice}"
-
-
-def _tools(portal: Portal, upstream: Upstream) -> list[ToolRow]:
-    name, namespace = upstream.name, portal.manifest.namespaces[upstream.name]
-    return [
-        ToolRow(f"{name}.{tool.tool}", f"{namespace}.{tool.function}", declared(tool.hints), decision)
-        for tool, decision in decided_tools(portal.authority.policy, upstream)
-    ]
 
 
 def _check_manifest(manifest: Manifest, portal: Portal, findings: Findings) -> None:
@@ -225,10 +221,9 @@ def _check_definitions(portal: Portal, names: Sequence[str], findings: Findings)
     if more := len(findings.suspicious[_MAX_SHOWN:]):
         findings.warnings.append(f"{more} more suspicious texts (see --json)")
     if quarantined := findings.quarantined:
-        more = len(quarantined[_MAX_SHOWN:])
-        some = ", ".join(quarantined[:_MAX_SHOWN]) + (f" and {more} more" if more else "")
         findings.warnings.append(
-            f"{counted(len(quarantined), 'tool')} quarantined, because portal.lock does not accept them: {some}. "
+            f"{counted(len(quarantined), 'tool')} quarantined, because portal.lock does not accept them: "
+            f"{some(quarantined, _MAX_SHOWN)}. "
             "Review them: `mcp-code-portal lock --diff`; accept them: `mcp-code-portal lock --accept`"
         )
 
@@ -263,17 +258,12 @@ def _print_summary(findings: Findings, terminal: Terminal) -> None:
     )
     terminal.line("")
     if withheld := findings.withheld:
-        first = _with_number(withheld[0]["tool"], len(withheld))
+        first = some([row["tool"] for row in withheld], 1)
         terminal.line(f"kept back, because declared destructive: {first}. {withheld[0]['grant']}")
     if names := findings.unannotated:
-        first = _with_number(names[0], len(names))
         how = f"To keep it back, write capabilities.tools.deny: [{names[0]}]"
-        terminal.line(f"granted, without a word on whether it writes: {first}. {how}")
+        terminal.line(f"granted, without a word on whether it writes: {some(names, 1)}. {how}")
     terminal.line(f"all tools of one upstream: mcp-code-portal check {findings.upstreams[0]['name']}")
-
-
-def _with_number(first: str, number: int) -> str:
-    return f"{first} and {number - 1} more" if number > 1 else first
 
 
 def _print_upstream(upstream: Upstream, rows: Sequence[ToolRow], terminal: Terminal) -> None:

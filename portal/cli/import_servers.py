@@ -6,7 +6,6 @@ from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -48,7 +47,8 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     wanted = {*options.client, *options.install}
     chosen = [f for f in known if not options.client or {f.name, f.client.name} & wanted]
     path = (find_manifest(options.config, os.environ) or DEFAULT_FILE).absolute()
-    return _Import(chosen, Target(path), options, terminal, Path.home()).run()
+    target = Target(path)
+    return _Import(chosen, target, Merging(target, os.environ), options, terminal, Path.home()).run()
 
 
 def _undo(files: Sequence[ClientFile], terminal: Terminal) -> int:
@@ -66,14 +66,11 @@ def _undo(files: Sequence[ClientFile], terminal: Terminal) -> int:
 class _Import:
     files: Sequence[ClientFile]
     target: Target
+    merging: Merging
     options: Namespace
     terminal: Terminal
     home: Path
     status: int = 0
-
-    @cached_property
-    def merging(self) -> Merging:
-        return Merging(self.target, os.environ)
 
     def run(self) -> int:
         """Read, show, write and install. Returns the exit status."""

@@ -1,14 +1,13 @@
 """`mcp-code-portal search` and `stubs`: show the typed library as models and type checkers see it."""
 
 from argparse import Namespace
-from collections.abc import Set
 
 from manifests.manifest import Manifest
 from portal.base.errors import NO_UPSTREAMS, SMALLEST_MANIFEST
 from portal.base.requests import RequestError, docs_search_request
 from portal.cli.locked import opened_search
 from portal.cli.terminal import Terminal, counted, unknown_name, upstreams_tried
-from portal.library.library import PORTAL, ForeignFileError, Library, write_stubs
+from portal.library.library import PORTAL, write_stubs
 
 
 async def search(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
@@ -61,22 +60,13 @@ async def stubs(manifest: Manifest, options: Namespace, terminal: Terminal) -> i
         elif not missing:
             terminal.error(f"scripts may call no tool of the namespace {options.namespace!r}")
         return 1
-    try:
-        _put(library, options, {manifest.namespaces[u.name] for u in missing}, terminal)
-    except ForeignFileError as error:
-        terminal.error(f"{options.out}: {error}")
-        return 1
-    return 1 if missing else 0
-
-
-def _put(library: Library, options: Namespace, absent: Set[str], terminal: Terminal) -> None:
     if options.out is None:
-        chosen = [options.namespace] if options.namespace else sorted(library.namespaces)
-        for namespace in chosen:
+        for namespace in [options.namespace] if options.namespace else sorted(library.namespaces):
             terminal.result(library.module(namespace))
-        return
-    write_stubs(library, options.out, absent=absent)
-    terminal.note(
-        f"wrote {counted(len(library.functions), 'function')} of {counted(len(library.namespaces), 'namespace')} to "
-        f"{options.out}"
-    )
+    else:
+        write_stubs(library, options.out, absent={manifest.namespaces[u.name] for u in missing})
+        functions = counted(len(library.functions), "function")
+        terminal.note(
+            f"wrote {functions} of {counted(len(library.namespaces), 'namespace')} to {options.out}"
+        )
+    return 1 if missing else 0

@@ -23,7 +23,7 @@ from manifests.grants import Hints
 from manifests.json_value import Json
 from manifests.loader import DEFAULT_FILE
 from manifests.manifest import Manifest
-from portal.base.plain_text import escaped, marked_lines
+from portal.base.plain_text import escaped, marked_lines, some
 
 if TYPE_CHECKING:  # the SDK behind it takes a second to import
     from upstreams.fleet import Fleet
@@ -119,10 +119,9 @@ async def upstreams_tried(fleet: "Fleet", terminal: Terminal, names: Collection[
     slow = await fleet.settled(_QUIET_SECONDS, names)
     if not slow:
         return
-    named = ", ".join(upstream.name for upstream in slow[:_MAX_NAMED])
-    more = f" and {len(slow) - _MAX_NAMED} more" if len(slow) > _MAX_NAMED else ""
+    named = some([upstream.name for upstream in slow], _MAX_NAMED)
     seconds = max(upstream.spec.connect_seconds for upstream in slow)
-    terminal.note(f"waiting for {named}{more} (up to {seconds:g} s)")
+    terminal.note(f"waiting for {named} (up to {seconds:g} s)")
     await fleet.settled(inf, names)  # each has its own deadline
 
 

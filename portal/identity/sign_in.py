@@ -346,11 +346,8 @@ class Provider:
 
     async def metadata(self) -> _Metadata:
         """The provider's metadata, read once. Raises SignInError: it is missing, or of another issuer."""
-        if self._metadata is None:
-            self._metadata = await self._discovered()
-        return self._metadata
-
-    async def _discovered(self) -> _Metadata:
+        if self._metadata is not None:
+            return self._metadata
         issuer = self._settings.issuer
         self._check_is_asked(issuer)
         reason = "it has no metadata of an issuer"
@@ -362,6 +359,7 @@ class Provider:
                 continue
             # Otherwise one issuer could impersonate another (mix-up attack).
             if found.issuer == issuer:
+                self._metadata = found
                 return found
             reason = f"it calls itself {found.issuer[:200]!r}; if it is the one, write the issuer so"
         raise self._silent(issuer, reason)

@@ -184,11 +184,10 @@ class Function:
         """
         texts = [_parameter_text(each, hidden) for each in self.parameters]
         others, returns = respelt(self.others, hidden), respelt(self.returns, hidden)
-        arguments = ", ".join(filter(None, ["*" if texts else "", *texts, others]))
-        head = f"async def {self.name}({arguments}) -> {returns}:"
-        if len(head) > _LONGEST_LINE and (texts or others):
-            lines = filter(None, ["*" if texts else "", *texts, others])
-            inner = "".join(f"    {line},\n" for line in lines)
+        arguments = [*filter(None, ["*" if texts else "", *texts, others])]
+        head = f"async def {self.name}({', '.join(arguments)}) -> {returns}:"
+        if len(head) > _LONGEST_LINE and arguments:
+            inner = "".join(f"    {each},\n" for each in arguments)
             head = f"async def {self.name}(\n{inner}) -> {returns}:"
         docs = [f"    {each.name}: {each.doc}" for each in self.parameters if each.doc]
         body = self.documentation + ("\n".join(["", "", "Args:", *docs]) if docs else "")

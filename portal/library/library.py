@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 from manifests.json_value import Json
 from manifests.names import former_of, function_names, namespace_of
 from manifests.own_files import ORDINARY, write_whole
+from portal.base.errors import PortalError
 from portal.base.plain_text import docstring, first_sentence, one_line, readable, says_deprecated
 from portal.library.function import Function, declared_result, parameters
 from portal.library.schema import SharedReduction, arguments_schema, sound_schema
@@ -192,11 +193,6 @@ class Library:
         """The `.pyi` source of one namespace."""
         return self.namespaces[namespace].module
 
-    def table(self, namespaces: Iterable[str]) -> Mapping[str, Mapping[str, str]]:
-        """Brief lines by function by namespace, for the namespaces that exist."""
-        known = [self.namespaces[name] for name in namespaces if name in self.namespaces]
-        return {space.name: {f.name: f"async def {f.brief}" for f in space.in_order} for space in known}
-
 
 def squeezed(name: str) -> str:
     return re.sub(r"[\W_]+", "_", name).casefold()
@@ -297,10 +293,6 @@ PACKAGE: Final = "tools"
 _PORTAL: Final = "portal.pyi"
 
 
-class ForeignFileError(Exception):
-    """A file that the portal did not write is in the way of a stub. Nothing was written."""
-
-
 def write_stubs(library: Library, folder: Path, absent: Set[str] = frozenset()) -> frozenset[Path]:
     """Make `folder` hold exactly the stubs of this library. Returns the files that changed or were removed.
 
@@ -310,7 +302,7 @@ def write_stubs(library: Library, folder: Path, absent: Set[str] = frozenset()) 
     in the way.
 
     Raises:
-        ForeignFileError: A file that the portal did not write is in the way.
+        PortalError: A file that the portal did not write is in the way. Nothing was written.
         OSError: The folder cannot be written.
     """
     package = folder / PACKAGE
@@ -319,7 +311,8 @@ def write_stubs(library: Library, folder: Path, absent: Set[str] = frozenset()) 
     foreign = [path.name for path in files if path.exists() and not _is_ours(path) and path.stat().st_size]
     if foreign:
         names = ", ".join(sorted(foreign))
-        raise ForeignFileError(f"these files are in the way and were not written by mcp-code-portal: {names}")
+        why = "these files are in the way and were not written by mcp-code-portal"
+        raise PortalError(f"{folder}: {why}: {names}")
     package.mkdir(parents=True, exist_ok=True)
     changed = {path for path, data in files.items() if not path.exists() or path.read_bytes() != data}
     for path in changed:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import islice, takewhile
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final, Literal
 
 import structlog
@@ -29,7 +28,6 @@ from upstreams.tools import ListedUpstream, RecordedTool, UpstreamListing, read_
 log = structlog.get_logger()
 
 QUARANTINED: Final = "quarantined"
-_NONE: Final[Mapping[str, Decision]] = MappingProxyType({})
 _MAX_LOGGED: Final = 20
 _NEW: Final = "the tool is new: {} does not list it, so no one has accepted it"
 _GRANT: Final = (
@@ -83,7 +81,7 @@ class Pins:
         Hashing takes about 10 µs per tool. The result for the same listing is cached.
         """
         if self._lock is None:
-            return _NONE
+            return {}
         known = self._known.get(upstream)
         if known is None or known[0] is not tools:
             found = {tool.name: why for tool in tools if (why := self._why(self._lock, upstream, tool))}
@@ -127,14 +125,12 @@ _MAX_COMPARED: Final = 2_000
 """Lines from the first difference on: the time of difflib grows with their square."""
 _HASHED: Final = re.compile(rf"(.*)@([0-9a-f]{{{HASH_DIGITS}}})", re.DOTALL)
 
-Kind = Literal["new", "changed", "gone"]
-
 
 @dataclass(frozen=True)
 class Difference:
     """A tool, or an upstream's instructions, that differ from what was accepted."""
 
-    kind: Kind
+    kind: Literal["new", "changed", "gone"]
     before: Pin | None
     now: Pin | None
 

@@ -1,19 +1,17 @@
 """Identifies who sent a request, and who decides at its client."""
 
 from dataclasses import replace
-from typing import Any
 
-from mcp.server.context import ServerRequestContext
+from mcp.server.streamable_http import MCP_SESSION_ID_HEADER
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 
 from portal.base.caller import BEARER, LOCAL, WITHOUT_TOKEN, Bearer, Caller
+from portal.calls.channel import Context
 from portal.identity.approvers import Decider
 
-_SESSION_HEADER = "mcp-session-id"
 
-
-def caller_of(context: ServerRequestContext[Any, Any]) -> Caller:
+def caller_of(context: Context) -> Caller:
     """The caller of one request.
 
     Over HTTP it is identified by its MCP session, if it has one. The portal issued the session id, and the SDK has
@@ -27,8 +25,8 @@ def caller_of(context: ServerRequestContext[Any, Any]) -> Caller:
         return LOCAL
     session = None
     # Ignored since 2026-07-28, where the SDK does not check the header: any client could send one.
-    if context.protocol_version not in MODERN_PROTOCOL_VERSIONS and _SESSION_HEADER in request.headers:
-        name = f"session {request.headers[_SESSION_HEADER]}"
+    if context.protocol_version not in MODERN_PROTOCOL_VERSIONS and MCP_SESSION_ID_HEADER in request.headers:
+        name = f"session {request.headers[MCP_SESSION_ID_HEADER]}"
         session = Caller(name, name)
     return http_caller(request, session)
 
@@ -48,7 +46,7 @@ def http_caller(request: Request, session: Caller | None = None) -> Caller:
     return Caller(bearer.name, owner, *own)
 
 
-def decider_of(context: ServerRequestContext[Any, Any]) -> Decider:
+def decider_of(context: Context) -> Decider:
     """The person at an MCP client. Over stdio there is only one."""
     if isinstance(context.request, Request):
         return decider_of_request(context.request, "client")

@@ -17,7 +17,6 @@ from typing import Any, Final, TypeVar
 import anyio
 import anyio.to_thread
 import mcp_types as types
-from mcp.server.context import ServerRequestContext
 from mcp.server.session import ServerSession
 from mcp.server.subscriptions import InMemorySubscriptionBus, PromptsListChanged, ResourcesListChanged
 from mcp.shared.exceptions import MCPError
@@ -30,6 +29,7 @@ from manifests.names import namespace_of
 from portal.base.clean_json import clean_json, clean_text, one_line, printable
 from portal.base.tokens import compact
 from portal.calls.caller_upstreams import CallerUpstreams
+from portal.calls.channel import Context
 from portal.calls.resources import ResourceError, Resources, recorded
 from portal.catalog.authority import Authorization
 from portal.catalog.methods import Method
@@ -65,7 +65,6 @@ SEND_SECONDS: Final = 2.0
 _NOT_FOUND: Final = (types.INVALID_PARAMS, -32002)
 """Upstreams' error codes for an unknown name: the first since 2026-07-28, before that the second for resources."""
 
-Context = ServerRequestContext[Any, Any]
 Answer = TypeVar("Answer", bound=BaseModel)
 
 _LISTS: Final[dict[str, tuple[Method, Listed, type[BaseModel], type[types.PaginatedResult]]]] = {

@@ -11,6 +11,7 @@ from mcp_types import Tool, ToolAnnotations
 
 from manifests.json_value import Json
 from manifests.portal_manifest import Capabilities
+from portal.base.plain_text import some
 from portal.base.requests import DOCS_SEARCH, EXECUTE_CODE
 from portal.catalog.authority import describe_capabilities
 
@@ -77,8 +78,8 @@ def tool_definitions(capabilities: Capabilities, modules: Sequence[str] = ()) ->
 
     Source: MCP 2026-07-28, server/tools#listing-tools.
     """
-    more = f" and {len(modules) - MAX_NAMED_MODULES} more" if len(modules) > MAX_NAMED_MODULES else ""
-    packages = ", ".join(["yaml, jinja2, dateutil, tabulate", *modules[:MAX_NAMED_MODULES]]) + more
+    own = ["yaml", "jinja2", "dateutil", "tabulate"]
+    packages = some([*own, *modules], len(own) + MAX_NAMED_MODULES)
     described = _EXECUTE_CODE_DESCRIPTION.replace("{packages}", packages)
     return [
         Tool(

@@ -7,13 +7,13 @@ Rule 2: what changes a run is `application/json`. A browser sends that to anothe
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from functools import cache, partial
-from typing import Annotated, Any, Final, Literal, Self, TypeAlias, TypeVar
+from functools import partial
+from typing import Annotated, Final, Literal, Self, TypeAlias, TypeVar
 
 import anyio
 import anyio.to_thread
 import structlog
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
@@ -34,7 +34,7 @@ from sandbox_runtime.guest_json import GuestJsonError, encode, parse
 log = structlog.get_logger()
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
-Parsed = TypeVar("Parsed")
+Found = TypeVar("Found")
 
 MAX_BODY_BYTES: Final = 4 << 20
 MAX_PAYLOAD_BYTES: Final = 1 << 20
@@ -51,44 +51,44 @@ _STATUSES: Final = {
     **dict.fromkeys(("token_required", "not_an_approver", "four_eyes"), 403),
     "quota_exceeded": 507,
 }
-_ADAPTERS: Final = cache(TypeAdapter)
-_STRICT: Final = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
-@dataclass(frozen=True)
-class Query:
+class Given(BaseModel, extra="forbid", allow_inf_nan=False):
+    """What a client sends."""
+
+    @classmethod
+    def of(cls, given: Json) -> Self:
+        """Raises RunsError: it names the first place that is not valid."""
+        try:
+            return cls.model_validate(given)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            place = ".".join(map(str, first["loc"]))[:60] or "the request"
+            raise RunsError("invalid_arguments", f"{place}: {first['msg']}", "See docs/runs.md.") from None
+
+
+class Query(Given):
     """The query string. `wait` is in seconds."""
 
-    __pydantic_config__ = _STRICT
     limit: Annotated[int, Field(ge=1, le=1_000)] = 100
     open: bool = False
     waiting: bool = False
     wait: Annotated[float, Field(ge=0, le=60)] = 0.0
 
-    @classmethod
-    def of(cls, request: Request) -> Self:
-        return _parsed(dict(request.query_params), cls)
 
-
-@dataclass(frozen=True)
-class NewRun:
-    __pydantic_config__ = _STRICT
+class NewRun(Given):
     code: str
     timeout_seconds: Annotated[float, Field(gt=0)] | None = None
 
 
-@dataclass(frozen=True)
-class Fork:
+class Fork(Given):
     """The call before which the new run continues live, and its script, if that changes."""
 
-    __pydantic_config__ = _STRICT
     at: int
     code: str | None = None
 
 
-@dataclass(frozen=True)
-class Decision:
-    __pydantic_config__ = _STRICT
+class Decision(Given):
     decision: Literal["approve", "approve_later", "deny"]
     reason: Annotated[str, Field(max_length=2_000)] = ""
     arguments: dict[str, Json] | None = None
@@ -120,7 +120,8 @@ class RunRoutes:
 
     async def start(self, request: Request) -> Response:
         """Start a run. With `?wait=`, answer when it has ended, after at most that many seconds."""
-        new, query, caller = await _body(request, NewRun), Query.of(request), http_caller(request)
+        new, query = NewRun.of(await _body(request)), Query.of(dict(request.query_params))
+        caller = http_caller(request)
         asked = ExecuteCode(new.code, timeout_seconds=new.timeout_seconds, background=True)
         run = (await self.runs.start(self.profile(caller.profile), asked, caller)).run_id
         owner = caller.run_owner
@@ -135,7 +136,7 @@ class RunRoutes:
 
     async def listed(self, request: Request) -> Response:
         """The caller's runs. `?waiting=true` lists those that wait for a person; for an approver, the tenant's too."""
-        query, (_, owner) = Query.of(request), _named(request)
+        query, (_, owner) = Query.of(dict(request.query_params)), _named(request)
         oversees = query.waiting and self.runs.approvers.oversee(owner, _decider(request))
         tenant = tenant_of(owner) if oversees else None
 
@@ -160,7 +161,7 @@ class RunRoutes:
         return await self.show(request, await self.runs.cancel(*_named(request)))
 
     async def fork(self, request: Request) -> Response:
-        fork, (run, _), caller = await _body(request, Fork), _named(request), http_caller(request)
+        fork, (run, _), caller = Fork.of(await _body(request)), _named(request), http_caller(request)
         profile = self.profile(caller.profile)
         work = partial(fork_run, run=run, seq=fork.at, code=fork.code, caller=caller, profile=profile)
         row = await self.runs.store_or_error().write(work, is_lasting=True)
@@ -169,7 +170,7 @@ class RunRoutes:
         return await _json(lambda: view, 201, Location=f"/runs/{row.id}")
 
     async def decide(self, request: Request) -> Response:
-        given, (run, _) = await _body(request, Decision), _named(request)
+        given, (run, _) = Decision.of(await _body(request)), _named(request)
         is_approved, seq = given.decision != "deny", request.path_params["seq"]
         more: Json = {"stands": given.decision == "approve_later", "arguments": given.arguments}
         more |= {"is_approved": is_approved, "reason": given.reason}
@@ -185,7 +186,7 @@ class RunRoutes:
         token, unknown = request.path_params["token"], RunsError("unknown_hook", _NO_HOOK, "Check it.")
         if not await self._read(partial(RunTables.knows_hook, token=token)):
             raise unknown
-        payload = encode(await _body(request, Any, MAX_PAYLOAD_BYTES))
+        payload = encode(await _body(request, MAX_PAYLOAD_BYTES))
         is_first = await self.runs.deliver(token, payload)
         if is_first is None:
             raise unknown
@@ -222,7 +223,7 @@ class RunRoutes:
                 if silence.cancelled_caught:
                     yield ": keep-alive\n\n"
 
-    async def _read(self, work: Callable[[RunTables], Parsed], owner: str = "") -> Parsed:
+    async def _read(self, work: Callable[[RunTables], Found], owner: str = "") -> Found:
         return await self.runs.store_or_error().read(work, owner)
 
 
@@ -280,23 +281,14 @@ async def _json(content: Callable[[], Json], status: int = 200, **headers: str) 
     return Response(body, status, {"Cache-Control": "no-store", **headers}, "application/json")
 
 
-async def _body(request: Request, kind: type[Parsed], limit: int = MAX_BODY_BYTES) -> Parsed:
-    """The body, parsed; an empty one is null. Raises RunsError."""
+async def _body(request: Request, limit: int = MAX_BODY_BYTES) -> Json:
+    """The body as JSON; an empty one is null. Raises RunsError."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
         if len(body) > limit:
             raise RunsError("body_too_large", f"the body is longer than {limit:,} bytes", "Send less.")
     try:
-        return _parsed(parse(bytes(body)) if body.strip() else None, kind)
+        return parse(bytes(body)) if body.strip() else None
     except GuestJsonError as error:
         raise RunsError("invalid_json", f"the body is not valid JSON: {error}", "Send JSON.") from None
-
-
-def _parsed(given: Any, kind: type[Parsed]) -> Parsed:
-    try:
-        return _ADAPTERS(kind).validate_python(given)  # type: ignore[no-any-return, arg-type]  # cache() forgets types
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"]))[:60] or "the request"
-        raise RunsError("invalid_arguments", f"{place}: {first['msg']}", "See docs/runs.md.") from None

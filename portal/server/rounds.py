@@ -123,14 +123,11 @@ class Rounds:
         known.add_answers(params.input_responses or {}, questions(known.ask).decider)
         return known
 
-    def start(self, pending: PendingRequest, work: Work) -> None:
-        """Start the request, unless it is already running."""
+    async def outcome(self, pending: PendingRequest, work: Work) -> types.Result | None:
+        """The outcome of one round; None if the request has ended without a result. The first round starts the work."""
         if not pending.has_begun:
             pending.has_begun = True
             self._tasks.start_soon(pending.run, work)
-
-    async def outcome(self, pending: PendingRequest) -> types.Result | None:
-        """The outcome of one round; None if the request has ended without a result."""
         try:
             await pending.round()
         except anyio.get_cancelled_exc_class():

@@ -5,12 +5,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import anyio
 import anyio.to_thread
 import structlog
-from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.subscriptions import ListenHandler
@@ -28,6 +27,7 @@ from mcp_types import (
 from mcp_types import Result as McpResult
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
+from starlette.types import Receive
 
 from manifests.json_value import Json
 from portal.base.caller import WITHOUT_TOKEN, Caller
@@ -40,7 +40,7 @@ from portal.base.requests import (
     execute_code_request,
 )
 from portal.base.tokens import compact, is_loaded
-from portal.calls.channel import ClientChannel
+from portal.calls.channel import ClientChannel, Context
 from portal.calls.questions import Ask, Questions, ask_by_request, comes_in_rounds
 from portal.catalog.authority import effective_capabilities
 from portal.records.ledger import Ledger
@@ -55,9 +55,6 @@ from portal.server.tasks import TASKS, Task, TaskParams, Tasks, TaskUpdateParams
 from sandbox_runtime.result import RunError
 
 log = structlog.get_logger()
-
-Context: TypeAlias = ServerRequestContext[Any, Any]
-"""The context that the SDK passes to every handler."""
 
 Result = TypeVar("Result")
 
@@ -175,18 +172,19 @@ async def _until_disconnected(context: Context, work: Callable[[], Awaitable[Res
         result = await work()
     else:
         async with anyio.create_task_group() as tasks:
-
-            async def watch() -> None:
-                while (await request.receive())["type"] != "http.disconnect":
-                    pass
-                tasks.cancel_scope.cancel()
-
-            tasks.start_soon(watch)
+            tasks.start_soon(until_gone, request.receive, tasks.cancel_scope.cancel)
             result = await work()
             tasks.cancel_scope.cancel()
     if isinstance(result, MCPError):
         raise result
     return result
+
+
+async def until_gone(receive: Receive, cancel: Callable[[], None]) -> None:
+    """Call `cancel` when the client of a request has disconnected."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    cancel()
 
 
 def _questions(portal: Portal, context: Context, caller: Caller, ask: Ask) -> Questions:
@@ -218,8 +216,7 @@ async def _call_in_rounds(
     pending = portal.rounds.joined(caller, params, partial(_questions, portal, context, caller))
     seconds = portal.manifest.portal.server.progress_seconds
     async with pending.channel.open(context, pending.ledger, seconds):
-        portal.rounds.start(pending, work)
-        outcome = await portal.rounds.outcome(pending)
+        outcome = await portal.rounds.outcome(pending, work)
     return outcome or MCPError(INVALID_PARAMS, "the request has ended without a result")
 
 

@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 
 import mcp_types as types
-from mcp.server.context import ServerRequestContext
 from mcp.server.mcpserver import require_client_extension
 from mcp.shared.exceptions import MCPError
 from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
@@ -24,6 +23,7 @@ from pydantic import ValidationError
 from manifests.json_value import Json
 from portal.base.caller import Caller
 from portal.base.errors import RunsError
+from portal.calls.channel import Context
 from portal.calls.questions import can_show_forms
 from portal.records.store.records import OPEN, CallRow, RunRow, StoreError
 from portal.records.store.run_tables import RunTables
@@ -35,7 +35,6 @@ from portal.runs.past import HEAD
 from portal.runs.service import Runs
 from portal.server.callers import caller_of, decider_of
 
-Context: TypeAlias = ServerRequestContext[Any, Any]
 Status: TypeAlias = Literal["working", "input_required", "completed", "cancelled"]
 
 TASKS: Final = "io.modelcontextprotocol/tasks"

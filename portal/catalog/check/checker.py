@@ -78,7 +78,7 @@ class Checker:
     """Checks the library calls of scripts. Safe for concurrent use.
 
     A check never fails. If the type checker does not answer in time, or the caller has used too much of its time, a
-    notice says that the types were not checked. If it cannot be started, only the first script gets the notice.
+    notice says that the types were not checked.
     """
 
     def __init__(self, types: TypeChecker, *, repairs: bool = True) -> None:
@@ -86,7 +86,6 @@ class Checker:
         self._repairs = repairs
         self._library: Library | None = None
         self._remembered: OrderedDict[bytes, Sequence[Diagnostic]] = OrderedDict()
-        self._is_outage_reported = False
 
     async def update(self, library: Library, changed: Collection[Path]) -> None:
         """Set the library whose stubs are on disk now, and its changed files."""
@@ -136,10 +135,7 @@ class Checker:
             found = [*syntax_diagnostics(prepared, snapshot, repairs=self._repairs)]
         is_cacheable = typed is not None and not any(each.code in _UNCACHEABLE_CODES for each in found)
         if typed is None:
-            # Only the first script of an outage gets the notice.
-            if not (self._is_outage_reported and self._types.is_out):
-                found.append(_UNCHECKED)
-            self._is_outage_reported = self._types.is_out
+            found.append(_UNCHECKED)
         else:
             wrong = {(each.line, each.code) for each in found}
             added = TypeFindings(prepared, snapshot, repairs=self._repairs).diagnostics(typed)

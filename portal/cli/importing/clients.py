@@ -41,9 +41,6 @@ class ClientFileError(PortalError):
     """A client's file cannot be read, parsed or changed. `line` counts from 1."""
 
     def __init__(self, path: Path, message: str, line: int | None = None) -> None:
-        self.path = path
-        self.message = message
-        self.line = line
         super().__init__(f"{path}{'' if line is None else f':{line}'}: {message}")
 
 

@@ -24,7 +24,8 @@ from starlette.routing import Route
 from manifests.portal_manifest import AuthSettings, PortalManifest, ServerSettings
 from portal.app import serving
 from portal.app.http_access import HttpAccess, HttpAccessMiddleware, sign_in_routes
-from portal.app.serving import MAX_REQUEST_BYTES, ClientAnswers, ClientLines, build_http_app
+from portal.app.replicas import MAX_REQUEST_BYTES
+from portal.app.serving import ClientAnswers, ClientLines, build_http_app
 from portal.base.errors import OpenBindError
 from portal.calls.fetch import FROM_SCRIPT
 from portal.identity.sign_in import SignInError

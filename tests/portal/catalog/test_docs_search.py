@@ -10,7 +10,7 @@ import pytest
 from manifests.json_value import Json
 from portal.base.errors import ASK_OPERATOR
 from portal.base.tokens import compact, count_tokens
-from portal.catalog.docs_search import DocsSearchAnswer, Found, function_lines
+from portal.catalog.docs_search import DocsSearchAnswer, Found
 from tests.portal.library.sample_tools import an_object, arguments, function
 from tests.portal.peers import (
     DEADLINE_SECONDS,
@@ -341,5 +341,5 @@ def test_required_parameters_are_all_there_and_of_the_others_as_many_as_fit() ->
 def test_a_deprecated_tool_is_marked_and_one_about_deprecated_things_is_not(
     description: str, summary: str
 ) -> None:
-    (line,) = function_lines([function(arguments(), description=description)], 0)
+    line = Found([function(arguments(), description=description)], 1, 0, []).text()
     assert line == f"tickets.create_issue() -> Any{summary}"

@@ -123,8 +123,7 @@ class Waiting:
         pending = self.rounds.joined(
             LOCAL, params, lambda ask: Questions(ask, None, "", "", SamplingDepths())
         )
-        self.rounds.start(pending, self._work)
-        return await self.rounds.outcome(pending)
+        return await self.rounds.outcome(pending, self._work)
 
     async def _work(self, pending: PendingRequest) -> CallToolResult:
         asked = ElicitRequestFormParams(message="?", requested_schema={"type": "object", "properties": {}})
