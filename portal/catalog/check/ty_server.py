@@ -33,6 +33,9 @@ MOST_OWED_SECONDS: Final = 1.0
 PAID_BACK: Final = 0.05
 """Seconds that a caller pays back each second."""
 
+MAX_DOCUMENTS: Final = 5_000
+"""Scripts after which ty is restarted, in case it leaks memory (46 MB after 2,000)."""
+
 REST_SECONDS: Final = 60.0
 """ty ends when no script has used it for this time, at most twice as long. It holds 43 MB, and starts in 0.06 s."""
 
@@ -129,6 +132,8 @@ class TypeChecker:
         return None
 
     async def _ensure_server(self) -> "TyServer | None":
+        if self._server is not None and self._server.documents >= MAX_DOCUMENTS:
+            await self.close()
         if self._server is None and anyio.current_time() >= self._retry_at:
             try:
                 self._server = await TyServer.start(self._folder)
