@@ -4,7 +4,7 @@ import math
 import time
 from bisect import insort
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Final
@@ -111,6 +111,7 @@ class Policy:
         self.pins = Pins(manifest.lock)
         # Names compare equal whatever their former name, but rules match that, too. So it is a part of the key.
         self._decide = lru_cache(MAX_REMEMBERED)(lambda former, **named: decide(manifest, **named))
+        self._hints: dict[str, tuple[tuple[RecordedTool, ...], Mapping[str, Hints]]] = {}
 
     def about(self, upstream: str, tool: str, function: str, hints: Hints) -> Decision:
         """Decide about a tool itself, whatever the arguments. `function` is its name in its namespace."""
@@ -126,6 +127,13 @@ class Policy:
         if not decision.granted and not decision.is_shown:
             return decision
         return self.pins.quarantined(upstream, tools).get(tool, decision)
+
+    def hints_now(self, upstream: str, tools: tuple[RecordedTool, ...], tool: str) -> Hints | None:
+        """The hints that a tool declares in the current listing; None if it is not listed."""
+        known = self._hints.get(upstream)
+        if known is None or known[0] is not tools:
+            known = self._hints[upstream] = tools, {each.name: Hints.of(each.annotations) for each in tools}
+        return known[1].get(tool)
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,8 +255,8 @@ class Authorization:
 
     def hints_of(self, function: Function, listed: tuple[RecordedTool, ...]) -> Hints:
         """What the function's tool declares in the current listing, or declared when it was last listed."""
-        tool = next((each for each in listed if each.name == function.tool), function.recorded)
-        return Hints.of(tool.annotations)
+        hints = self.authority.policy.hints_now(function.upstream, listed, function.tool)
+        return hints or Hints.of(function.recorded.annotations)
 
     def of_fetch(self, function: str, arguments: Callable[[], dict[str, Json]], seq: int = 0) -> CallRequest:
         """The request for a call of `portal.fetch`. The fetcher checks the host, at every redirect."""
