@@ -1,8 +1,10 @@
 """The portal as its callers see it: one view for each profile."""
 
+import os
+import shutil
 import tempfile
 from collections.abc import Callable, Collection, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,6 +20,21 @@ from portal.library.observed import Observations
 from portal.runs.dispatcher import GoOn
 from portal.runs.execution import Execution
 from upstreams.fleet import Fleet
+
+_PREFIX = "mcp-code-portal-"
+
+
+def stub_folder() -> Path:
+    """Create a folder of mode 0700. Also removes the folders of portals that were killed."""
+    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
+        process = left.name.removeprefix(_PREFIX).partition("-")[0]
+        # Another user's process, or not the name of a portal's folder.
+        with suppress(PermissionError, ValueError, OverflowError):
+            try:
+                os.kill(int(process), 0)
+            except ProcessLookupError:
+                shutil.rmtree(left, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
 
 
 @dataclass(frozen=True)
@@ -101,10 +118,9 @@ class Views:
             view.catalog.note_change()
 
     async def _hold(self, profile: str | None, *, task_status: TaskStatus[View]) -> None:
-        authority = Authority(lambda: self._now.policies[profile], self.rates)
+        authority, stubs = Authority(lambda: self._now.policies[profile], self.rates), stub_folder()
         async with AsyncExitStack() as stack:
-            folder = tempfile.TemporaryDirectory(prefix="mcp-code-portal-", ignore_cleanup_errors=True)
-            stubs = Path(stack.enter_context(folder))
+            stack.callback(shutil.rmtree, stubs, ignore_errors=True)
             checker = None
             if authority.manifest.portal.server.check != "off":
                 repairs = authority.manifest.portal.server.repairs

@@ -1,7 +1,10 @@
 """The library follows the upstreams: a caller never sees one older than it waited for, a running script its own."""
 
+import os
 import shutil
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import anyio
@@ -12,6 +15,7 @@ from mcp_types import CallToolResult
 
 from manifests.json_value import Json
 from portal.catalog import catalog as catalogs
+from portal.server.views import stub_folder
 from tests.portal.peers import (
     DEADLINE_SECONDS,
     Opened,
@@ -123,3 +127,19 @@ async def test_running_script_sees_the_library_it_was_checked_against(tmp_path: 
         assert (await portal.run("await raw.cancelled()"))["status"] == "refused"
         now = "[hasattr(raw, 'flood'), hasattr(raw, 'cancelled'), await raw.echo(text='a')]"
         assert await portal.result_of(now) == [True, False, {"text": "a"}]
+
+
+def test_only_stubs_of_a_process_that_ended_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    left = tmp_path / f"mcp-code-portal-{ended.pid}-abc"
+    (left / "tools").mkdir(parents=True)
+    names = (f"mcp-code-portal-{os.getpid()}-x", "mcp-code-portal-notes-x", "other-1-x")
+    kept = [tmp_path / name for name in names]
+    for folder in kept:
+        folder.mkdir()
+    assert stub_folder().is_dir() and not left.exists()
+    assert all(folder.exists() for folder in kept)
