@@ -186,9 +186,8 @@ class Upstream(ListedUpstream):
             wait_until = self.connection.now() + RECONNECT_WAIT_SECONDS if was_lost else -inf
             connection, session = await self.connection.take(deadline, wait_until)
             try:
-                if (
-                    "unknown" in outcomes and not is_safe()
-                ):  # the annotations may have changed since the failure
+                # The annotations may have changed since the failure.
+                if "unknown" in outcomes and not is_safe():
                     raise errors.UpstreamWithheldError("the tool no longer declares that it is safe to retry")
                 with self._circuit.guard():
                     call.on_sent(bool(outcomes - {"not_started"}))
@@ -216,7 +215,7 @@ class Upstream(ListedUpstream):
             self._follow_circuit()
 
     def _follow_circuit(self) -> None:
-        if self.connection.session is not None and self._circuit.is_open:
+        if self.connection.session is not None and self._circuit.reason:
             self.connection.note("circuit_opened", self.redact.start(self._circuit.reason))
         elif self.connection.session is not None and self.state.status == "failing":
             self.connection.note("served")
