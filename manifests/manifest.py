@@ -326,14 +326,9 @@ class Rule:
 
     @classmethod
     def of(cls, item: str | DenyRule, keys: KeyPath) -> "Rule":
-        if isinstance(item, str):
-            return cls(Glob.of(item), None, ArgumentCondition(), keys)
-        condition = (
-            ArgumentCondition(item.where, item.schema_)
-            if isinstance(item, AllowRule)
-            else ArgumentCondition()
-        )
-        return cls(Glob.of(item.tool), item.annotation, condition, keys)
+        rule = DenyRule(tool=item) if isinstance(item, str) else item
+        own = (rule.where, rule.schema_) if isinstance(rule, AllowRule) else ()
+        return cls(Glob.of(rule.tool), rule.annotation, ArgumentCondition(*own), keys)
 
     @property
     def is_restricting(self) -> bool:
