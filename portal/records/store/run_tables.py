@@ -258,7 +258,7 @@ class RunTables(Tables):
             f"FROM runs WHERE state = 'waiting' AND wake_at <= ? AND {whose} AND {_of(profiles)}"
         )
         query = f"SELECT id, owner FROM ({due}) AS due ORDER BY place, wake_at LIMIT ?"
-        return dict(self._rows(query, now, *values, *_names(profiles), limit))
+        return dict(self._rows(query, now, *values, *(each or "" for each in profiles), limit))
 
     def next_due(self, now: float) -> float:
         """The time at which the next run becomes due after `now`, or an open run expires."""
@@ -278,7 +278,7 @@ class RunTables(Tables):
     def left(self, profiles: Sequence[str | None]) -> dict[str, str]:
         """The runs of these profiles, with their owners, that were running in a portal which is gone."""
         query = f"WHERE state = 'running' AND holder != ? AND {_LEFT} AND {_of(profiles)} ORDER BY began"
-        values = self.holder, self.now() - LEASE_SECONDS, *_names(profiles)
+        values = self.holder, self.now() - LEASE_SECONDS, *(each or "" for each in profiles)
         return dict(self._rows(f"SELECT id, owner FROM runs {query}", *values))
 
     def sweep(self, now: float, keep_seconds: float) -> list[str]:
@@ -423,9 +423,6 @@ class RunTables(Tables):
         if not self.use_component(sha256):
             self.put("component", "", sha256, content)
 
-    def component(self, sha256: str) -> bytes | None:
-        return self.get("component", "", sha256)
-
     def use_component(self, sha256: str) -> bool:
         """Record that a component is in use. Deletes those that were unused for a day. Returns whether it is there."""
         now, needed = self.now(), {*self.components(), sha256}
@@ -485,10 +482,6 @@ class RunTables(Tables):
 
 def _of(profiles: Sequence[str | None]) -> str:
     return f"coalesce(profile, '') IN ({', '.join('?' * len(profiles))})"
-
-
-def _names(profiles: Sequence[str | None]) -> list[str]:
-    return [profile or "" for profile in profiles]
 
 
 def _sha256(token: str) -> str:
