@@ -471,13 +471,9 @@ class RunTables(Tables):
         return [*plain, self._seal.close(shown), decision, outcome and self._seal.close(outcome)]
 
     def _call(self, values: tuple[Any, ...]) -> CallRow:
-        row = CallRow(*values)
-        opened = {
-            name: None if sealed is None else self._seal.open(sealed)
-            for name in ("shown", "decision", "outcome")
-            for sealed in (getattr(row, name),)
-        }
-        return replace(row, **opened)  # type: ignore[arg-type]  # all three are bytes
+        *plain, shown, decision, outcome = values
+        opened = (sealed and self._seal.open(sealed) for sealed in (shown, decision, outcome))
+        return CallRow(*plain, *opened)
 
 
 def _of(profiles: Sequence[str | None]) -> str:
