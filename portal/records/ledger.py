@@ -58,10 +58,6 @@ class Entry:
     def end(self, state: CallState, error: CallError | None = None) -> None:
         self.state, self.error, self.ended = state, error, time.monotonic()
 
-    def withhold(self, error: CallError) -> None:
-        """Record that a limit refused the call, or the result of a call that is done."""
-        self.end("done" if self.state == "done" else "refused", error)
-
 
 @dataclass(slots=True)
 class Ledger:
