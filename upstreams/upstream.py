@@ -39,20 +39,15 @@ log = structlog.get_logger()
 
 Listed: TypeAlias = Literal["resources", "resourceTemplates", "prompts"]
 
-LISTING_METHODS: Final[dict[Listed, str]] = {
-    "resources": "resources/list",
-    "resourceTemplates": "resources/templates/list",
-    "prompts": "prompts/list",
-}
-
 MAX_IDENTIFIER_CHARACTERS: Final = 8_192
 """Limit of a URI or a name. Rows with a longer one are left out."""
 
-_KINDS_OFFERED: Final[dict[Listed, tuple[str, type[BaseModel]]]] = {
-    "resources": ("uri", Resource),
-    "resourceTemplates": ("uriTemplate", ResourceTemplate),
-    "prompts": ("name", Prompt),
+_OFFERED: Final[dict[Listed, tuple[str, str, type[BaseModel]]]] = {
+    "resources": ("resources/list", "uri", Resource),
+    "resourceTemplates": ("resources/templates/list", "uriTemplate", ResourceTemplate),
+    "prompts": ("prompts/list", "name", Prompt),
 }
+"""The method of each listing; of its rows the identifier's field, and the model."""
 _FIELDS: Final = {"uri", "uri_template", "name", "title", "description", "mime_type", "size", "arguments"}
 
 
@@ -163,8 +158,7 @@ class Upstream(ListedUpstream):
             left_seconds = deadline - self.connection.now()
             if cursor is not None and left_seconds <= 0:
                 raise errors.UpstreamTimeoutError(f"its listing did not end within {seconds:g} s")
-            method = LISTING_METHODS[listed]
-            return await self.ask(method, params, seconds=left_seconds, on_sent=on_sent)
+            return await self.ask(_OFFERED[listed][0], params, seconds=left_seconds, on_sent=on_sent)
 
         return await read_offered(listed, page, self.connector.diagnostics.note)
 
@@ -242,7 +236,7 @@ async def read_offered(
     """
     rows: dict[str, dict[str, Json]] = {}
     try:
-        async for page in pages(read_page, lambda text: note(f"{LISTING_METHODS[listed]}: {text}")):
+        async for page in pages(read_page, lambda text: note(f"{_OFFERED[listed][0]}: {text}")):
             found = page.get(listed)
             for raw in found[:MAX_LISTED] if isinstance(found, list) else []:
                 identifier, row = _row(listed, raw)
@@ -256,7 +250,7 @@ async def read_offered(
 
 def _row(listed: Listed, raw: Json) -> tuple[str, dict[str, Json]]:
     """The identifier of a row, "" if it is invalid, and its known fields."""
-    key, kind = _KINDS_OFFERED[listed]
+    _, key, kind = _OFFERED[listed]
     try:
         read = kind.model_validate({"name": raw[key], **raw}, by_name=False)
     except (ValidationError, TypeError, KeyError, IndexError):
