@@ -9,7 +9,7 @@ import hashlib
 import math
 import secrets
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from operator import attrgetter
 from typing import Any, Final
 
@@ -68,9 +68,8 @@ class RunTables(Tables):
         self._refuse_over_quota(row.owner)
         if self._value(f"SELECT count(*) FROM runs WHERE owner = ? AND {_OPEN}", row.owner) >= MAX_OPEN_RUNS:
             raise TooManyRunsError(f"this caller has {MAX_OPEN_RUNS:,} open runs, which is the limit")
-        named = {name: getattr(row, name) for name in _RUN_FIELDS}
         values = {
-            **named,
+            **asdict(row),
             "title": self._seal.close(row.title.encode("utf-8", "replace")),
             "head": self._counted(row.owner, head),
         }
@@ -386,8 +385,7 @@ class RunTables(Tables):
         return int(self._value("SELECT coalesce(max(n), 0) FROM log"))
 
     def add_delivery(self, delivery: Delivery) -> None:
-        values = {each.name: getattr(delivery, each.name) for each in fields(Delivery)}
-        self._insert("deliveries", {**values, "body": self._seal.close(delivery.body)})
+        self._insert("deliveries", {**asdict(delivery), "body": self._seal.close(delivery.body)})
 
     def deliveries(self, hook: int, limit: int) -> list[Delivery]:
         """The messages to send to a URL, by `next_at`; only the oldest of each run, so that they arrive in order."""
