@@ -75,9 +75,6 @@ class Fleet:
     def __iter__(self) -> Iterator[Upstream]:
         return iter([*self._upstreams.values()])
 
-    def __len__(self) -> int:
-        return len(self._upstreams)
-
     def __getitem__(self, name: str) -> Upstream:
         """The upstream of this name; a removed one refuses all calls."""
         return self._upstreams[name] if name in self._upstreams else self._removed[name]
