@@ -194,13 +194,13 @@ async def resolve_by_system(host: str, port: int) -> Sequence[Address]:
     """Resolve a host with the system's resolver. Raises OSError if it is not found or not a valid name."""
     ask = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
     try:
-        return addresses_in(await asyncio.get_running_loop().run_in_executor(_lookups(), ask))
+        return addresses_in(await asyncio.get_running_loop().run_in_executor(_lookup_threads(), ask))
     except UnicodeError as error:
         raise OSError("not a name") from error
 
 
 @cache
-def _lookups() -> ThreadPoolExecutor:
+def _lookup_threads() -> ThreadPoolExecutor:
     """The threads of all who ask. A cancelled wait leaves its thread running; the pool limits how many."""
     return ThreadPoolExecutor(_LOOKUPS, thread_name_prefix="lookup")
 
