@@ -13,12 +13,12 @@ PORTAL = """
 import anyio, os, resource, sys
 from pathlib import Path
 from manifests.portal_manifest import StdioUpstream
-from upstreams.transports.child_process import ChildCommand, open_child
+from upstreams.transports.child_process import open_child
 from upstreams.redaction import Redaction
 
 async def hold(script, close):
     spec = StdioUpstream(command="sh", args=("-c", script))
-    async with open_child(ChildCommand.of(spec, Path.cwd(), os.environ), Redaction(())):
+    async with open_child(spec, Path.cwd(), Redaction(())):
         await close.wait()
 
 async def main():

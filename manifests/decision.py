@@ -11,7 +11,7 @@ from manifests.conditions import MAX_STEPS, TOO_MUCH
 from manifests.errors import KeyPath, Problem
 from manifests.grants import Hints
 from manifests.json_value import Json
-from manifests.manifest import Budget, Manifest, Rule, ToolSection
+from manifests.manifest import Budget, Finding, Manifest, Rule, ToolSection
 from manifests.names import Glob, ToolNames
 
 _PLAIN = re.compile(r"[A-Za-z0-9_.:/-]{1,100}")
@@ -257,11 +257,9 @@ def unmatched_rules(manifest: Manifest, tools: Mapping[str, Sequence[ListedTool]
 
 
 _Listed: TypeAlias = Sequence[tuple[str, ListedTool]]
-_Finding: TypeAlias = tuple[KeyPath, str, str]
-"""Keys, message and hint."""
 
 
-def _unmatched(manifest: Manifest, section: ToolSection, listed: _Listed) -> Iterator[tuple[_Finding, str]]:
+def _unmatched(manifest: Manifest, section: ToolSection, listed: _Listed) -> Iterator[tuple[Finding, str]]:
     """Rules that match no listed tool, or only by former names, each with its pattern."""
     rules, is_of_portal = manifest.rules, section in manifest.rules.of_portal
     named = [(rules.names(upstream, each.tool, each.function), each.hints) for upstream, each in listed]
@@ -285,7 +283,7 @@ def _unmatched(manifest: Manifest, section: ToolSection, listed: _Listed) -> Ite
 
 def _formerly(
     keys: KeyPath, pattern: Glob, named: Sequence[tuple[ToolNames, Hints]]
-) -> Iterator[tuple[_Finding, str]]:
+) -> Iterator[tuple[Finding, str]]:
     """A pattern that matches tools only by their former names."""
     meant = [_pattern(names) for names, _ in named if pattern.fits(names.current[4:])]
     if meant and not any(pattern.fits((*names.current[:4], *names.default[:4])) for names, _ in named):
@@ -293,7 +291,7 @@ def _formerly(
         yield (keys, message, "It still matches. Write the name of today."), pattern.pattern
 
 
-def _unknown_arguments(manifest: Manifest, section: ToolSection, listed: _Listed) -> Iterator[_Finding]:
+def _unknown_arguments(manifest: Manifest, section: ToolSection, listed: _Listed) -> Iterator[Finding]:
     rules = manifest.rules
     for upstream, tool in listed:
         names = rules.names(upstream, tool.tool, tool.function)
@@ -307,7 +305,7 @@ def _unknown_arguments(manifest: Manifest, section: ToolSection, listed: _Listed
                 yield rule.keys, message, ""
 
 
-def _open_ends(section: ToolSection) -> Iterator[_Finding]:
+def _open_ends(section: ToolSection) -> Iterator[Finding]:
     """Prefixes that end within a URL's host: https://a.example lets https://a.example.evil through."""
     for rule in section.allow:
         for name, comparison in rule.condition.where.items():

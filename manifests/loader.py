@@ -188,6 +188,7 @@ def _parse(files: ManifestFiles, environ: Mapping[str, str], fetch_secrets: Fetc
     # Outside the handler: the validation error shows values and must not become the context.
     if problems or portal is None:  # None without problems: a stand-in is not valid
         raise ManifestError(problems, path.name)
+    upstreams: dict[str, Json] = (source.data or {}).get("upstreams") or {}
     caller_headers: dict[str, dict[str, CallerHeader]] = {}
     for (_, upstream, _, header), parts in interpolation.caller_headers.items():
         caller_headers.setdefault(str(upstream), {})[str(header)] = parts
@@ -203,9 +204,9 @@ def _parse(files: ManifestFiles, environ: Mapping[str, str], fetch_secrets: Fetc
             name: frozenset().union(
                 *(taken for path, taken in interpolation.taken.items() if path[:2] == ("upstreams", name))
             )
-            for name in _upstreams(source.data)
+            for name in upstreams
         },
-        written=_upstreams(source.data),
+        written=upstreams,
     )
 
 
@@ -220,11 +221,6 @@ def _without(
         left = {header: value for header, value in spec.headers.items() if header not in own}
         upstreams[name] = spec.model_copy(update={"headers": left})
     return portal.model_copy(update={"upstreams": upstreams})
-
-
-def _upstreams(data: Json) -> dict[str, Json]:
-    upstreams = data.get("upstreams") if isinstance(data, dict) else None
-    return upstreams if isinstance(upstreams, dict) else {}
 
 
 _PRIVATE = frozenset(

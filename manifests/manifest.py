@@ -121,11 +121,11 @@ def validation_problems(
         yield problem_at(places, keys, message, hint)
 
 
-_Finding: TypeAlias = tuple[KeyPath, str, str]
+Finding: TypeAlias = tuple[KeyPath, str, str]
 """Keys, message and hint."""
 
 
-def _namespace_collisions(portal: PortalManifest) -> Iterator[_Finding]:
+def _namespace_collisions(portal: PortalManifest) -> Iterator[Finding]:
     first: dict[str, str] = {}
     for name in portal.upstreams:
         namespace = namespace_of(name)
@@ -134,7 +134,7 @@ def _namespace_collisions(portal: PortalManifest) -> Iterator[_Finding]:
             yield ("upstreams", name), message, "Rename one of them."
 
 
-def _profile_problems(portal: PortalManifest, name: str) -> Iterator[_Finding]:
+def _profile_problems(portal: PortalManifest, name: str) -> Iterator[Finding]:
     base, profile = portal.capabilities, portal.profiles[name]
     for limit in profile.limits.model_fields_set:
         own, most = getattr(profile.limits, limit), getattr(base.limits, limit)
@@ -157,7 +157,7 @@ def _profile_problems(portal: PortalManifest, name: str) -> Iterator[_Finding]:
         yield ("profiles", name, "files"), message, "Write `files: none`."
 
 
-def _flow_problems(portal: PortalManifest, keys: KeyPath) -> Iterator[_Finding]:
+def _flow_problems(portal: PortalManifest, keys: KeyPath) -> Iterator[Finding]:
     section = portal.capabilities if len(keys) == 1 else portal.profiles[str(keys[1])]
     known = [*portal.upstreams, NETWORK, ANY]
     for index, rule in enumerate(section.flows):
@@ -171,7 +171,7 @@ def _flow_problems(portal: PortalManifest, keys: KeyPath) -> Iterator[_Finding]:
         yield ("upstreams", NETWORK), message, "Rename the upstream."
 
 
-def _token_problems(portal: PortalManifest) -> Iterator[_Finding]:
+def _token_problems(portal: PortalManifest) -> Iterator[Finding]:
     known = {portal.server.token.get_secret_value()} if portal.server.token else set()
     for index, token in enumerate(portal.server.tokens):
         keys = ("server", "tokens", index)
@@ -195,7 +195,7 @@ def _shares_by_tenant(portal: PortalManifest) -> bool:
     return files is not None and files.share == "tenant"
 
 
-def _tenant_problems(portal: PortalManifest) -> Iterator[_Finding]:
+def _tenant_problems(portal: PortalManifest) -> Iterator[Finding]:
     tenants = portal.tenants
     for key, entry in tenants.entries.items() if tenants else ():
         path = ("tenants", "profiles", key)
@@ -216,7 +216,7 @@ def _tenant_problems(portal: PortalManifest) -> Iterator[_Finding]:
         yield ("server", "auth"), message, "Set tenants.claim."
 
 
-def _approver_problems(portal: PortalManifest) -> Iterator[_Finding]:
+def _approver_problems(portal: PortalManifest) -> Iterator[Finding]:
     names = [token.name for token in portal.server.tokens if token.name is not None]
     for index, approver in enumerate(portal.capabilities.approvers):
         keys, (kind, _, name) = ("capabilities", "approvers", index), approver.partition(":")
@@ -227,7 +227,7 @@ def _approver_problems(portal: PortalManifest) -> Iterator[_Finding]:
             yield keys, f"there is no {kind} {name!r}", _near(name, known)
 
 
-def _telemetry_problems(portal: PortalManifest) -> Iterator[_Finding]:
+def _telemetry_problems(portal: PortalManifest) -> Iterator[Finding]:
     telemetry, server = portal.telemetry, portal.server
     if telemetry is None or not telemetry.metrics or telemetry.metrics_token or server.token:
         return
@@ -236,13 +236,13 @@ def _telemetry_problems(portal: PortalManifest) -> Iterator[_Finding]:
         yield ("telemetry", "metrics"), message, 'Set metrics_token: "${METRICS_TOKEN}".'
 
 
-def _audit_problems(portal: PortalManifest) -> Iterator[_Finding]:
+def _audit_problems(portal: PortalManifest) -> Iterator[Finding]:
     if portal.audit is not None and portal.audit.to == STORE and not portal.runs.is_shared:
         message = "store means the Postgres database of runs.store, and runs.store is not one"
         yield ("audit", "to"), message, "Set runs.store to its URL, or write the log to a file."
 
 
-def _fallback_problems(portal: PortalManifest) -> Iterator[_Finding]:
+def _fallback_problems(portal: PortalManifest) -> Iterator[Finding]:
     known = [
         namespace_of(name, is_former=is_former) for is_former in (False, True) for name in portal.upstreams
     ]
@@ -256,7 +256,7 @@ def _fallback_problems(portal: PortalManifest) -> Iterator[_Finding]:
             yield (*keys, others.index(function)), f"{function} falls back to itself", "Remove it."
 
 
-def _caller_problems(portal: PortalManifest, caller_headers: Collection[KeyPath]) -> Iterator[_Finding]:
+def _caller_problems(portal: PortalManifest, caller_headers: Collection[KeyPath]) -> Iterator[Finding]:
     """Find what is missing to identify callers and to store their tokens.
 
     Without server.auth the only person is the one who runs the portal. Those logins are not in the store of runs.
@@ -326,14 +326,9 @@ class Rule:
 
     @classmethod
     def of(cls, item: str | DenyRule, keys: KeyPath) -> "Rule":
-        if isinstance(item, str):
-            return cls(Glob.of(item), None, ArgumentCondition(), keys)
-        condition = (
-            ArgumentCondition(item.where, item.schema_)
-            if isinstance(item, AllowRule)
-            else ArgumentCondition()
-        )
-        return cls(Glob.of(item.tool), item.annotation, condition, keys)
+        rule = DenyRule(tool=item) if isinstance(item, str) else item
+        own = (rule.where, rule.schema_) if isinstance(rule, AllowRule) else ()
+        return cls(Glob.of(rule.tool), rule.annotation, ArgumentCondition(*own), keys)
 
     @property
     def is_restricting(self) -> bool:

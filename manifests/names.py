@@ -161,17 +161,12 @@ class ToolNames:
     @cached_property
     def default(self) -> Names:
         """The same, with the name that the function has if no other tool takes it."""
-        if self._is_method:
-            return self.current
-        names = self._with(identifier(self.tool), self._former)
-        return self.current if names == self.current else names
+        return self.current if self._is_method else self._with(identifier(self.tool), self._former)
 
     @cached_property
     def deny_names(self) -> Sequence[str]:
         """The names that a restriction is compared with: current and default."""
-        return (
-            self.current if self.default is self.current else [*dict.fromkeys((*self.current, *self.default))]
-        )
+        return [*dict.fromkeys((*self.current, *self.default))]
 
     @property
     def allow_names(self) -> Sequence[str]:

@@ -95,8 +95,6 @@ class UpstreamNeedsLoginError(UpstreamDownError):
 
 
 class UpstreamCallerError(UpstreamError):
-    """The upstream requires a caller who signed in at the portal."""
-
     code = "sign_in_needed"
     hint = "Nothing was sent. Sign in at the portal's identity provider: its static tokens name no person."
     outcome = "not_started"

@@ -37,15 +37,6 @@ MAX_REMOVED: Final = 1_000
 """At most this many removed upstreams are remembered, because running scripts may still name them."""
 
 
-@dataclass(frozen=True)
-class FleetChanges:
-    """The names of upstreams that were added, removed, and restarted with other settings."""
-
-    added: Sequence[str]
-    removed: Sequence[str]
-    changed: Sequence[str]
-
-
 @dataclass(eq=False)
 class Fleet:
     """The upstreams of a manifest by name, in its order, with the portal's credentials; `people` has personal ones.
@@ -84,16 +75,16 @@ class Fleet:
     def __iter__(self) -> Iterator[Upstream]:
         return iter([*self._upstreams.values()])
 
-    def __len__(self) -> int:
-        return len(self._upstreams)
-
     def __getitem__(self, name: str) -> Upstream:
         """The upstream of this name; a removed one refuses all calls."""
         return self._upstreams[name] if name in self._upstreams else self._removed[name]
 
-    def replace(self, settings: Mapping[str, "UpstreamSettings"], secrets: Collection[str]) -> FleetChanges:
+    def replace(
+        self, settings: Mapping[str, "UpstreamSettings"], secrets: Collection[str]
+    ) -> Mapping[str, Sequence[str]]:
         """Start new upstreams, restart those whose settings changed, and remove the others. Does not wait.
 
+        Returns the names of the `added`, `removed` and `restarted` ones, for the log.
         Calls in flight end on the connection on which they began. Later calls wait for the new one.
         """
         former, known = self._upstreams, self._settings
@@ -101,28 +92,28 @@ class Fleet:
             {*secrets, *chain.from_iterable(secrets_of(each.spec) for each in settings.values())}
         )
         self.redact.replace(self.secrets)
-        changes = FleetChanges(
-            [name for name in settings if name not in former],
-            [name for name in former if name not in settings],
-            [name for name in settings if name in former and not settings[name].connects_as(known[name])],
-        )
+        removed = [name for name in former if name not in settings]
+        restarted = [
+            name for name in settings if name in known and not settings[name].connects_as(known[name])
+        ]
         self._upstreams = {
-            name: former[name] if name in former and name not in changes.changed else self._opened(name, each)
+            name: former[name] if name in former and name not in restarted else self._opened(name, each)
             for name, each in settings.items()
         }
         self._settings = dict(settings)
-        for name in changes.changed:
+        for name in restarted:
             old, new = former[name], self._upstreams[name]
             new.apply(UpstreamListing(old.tools, old.server, old.instructions))  # until there is a new one
             old.connection.stop("it was changed in the manifest", new.connection)
             self.people.remove(name, "it was changed in the manifest")
-        for name in changes.removed:
+        for name in removed:
             former[name].remove("it was removed from the manifest")
             self.people.remove(name, "it was removed from the manifest")
             self._removed[name] = former[name]
         for name in [*self._removed][:-MAX_REMOVED]:
             del self._removed[name]
-        return changes
+        added = [name for name in settings if name not in former]
+        return {"added": added, "removed": removed, "restarted": restarted}
 
     def spec(self, name: str) -> StdioUpstream | HttpUpstream | None:
         """The section of an upstream; None for a name that the manifest does not have."""

@@ -199,8 +199,6 @@ LONGEST_OPEN_SECONDS: Final = 60.0
 CRASH_SECONDS: Final = 1.0
 """Failures within this time count as one crash."""
 
-_FAILURES: Final = (errors.UpstreamTimeoutError, errors.UpstreamAnswerError)
-
 
 class CircuitBreaker:
     """Opens after five consecutive failures: calls that were sent and got no readable answer.
@@ -225,10 +223,6 @@ class CircuitBreaker:
         self.reason = ""
         """The last failure; empty while the circuit is closed."""
 
-    @property
-    def is_open(self) -> bool:
-        return self._opened is not None
-
     @contextmanager
     def guard(self) -> Iterator[None]:
         """A context for one call. Raises UpstreamCircuitOpenError if the call must not be made now."""
@@ -243,7 +237,7 @@ class CircuitBreaker:
                 self._admitted_at_loss, self._lost = self._admitted, self._clock()
                 self._failed(str(error), is_probe)
             raise
-        except _FAILURES as error:
+        except (errors.UpstreamTimeoutError, errors.UpstreamAnswerError) as error:
             self._failed(str(error), is_probe)
             raise
         except errors.UpstreamUnansweredError:

@@ -190,25 +190,19 @@ async def whole_body(chunks: AsyncIterable[bytes], max_bytes: int) -> bytes:
     return bytes(body)
 
 
-class SystemResolver:
-    """Resolves a host with the system's resolver. Raises OSError if it is not found or not a valid name."""
-
-    def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(_LOOKUPS, thread_name_prefix="lookup")
-
-    async def __call__(self, host: str, port: int) -> Sequence[Address]:
-        # A cancelled wait leaves its thread running; the pool limits how many.
-        ask = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
-        try:
-            return addresses_in(await asyncio.get_running_loop().run_in_executor(self._threads, ask))
-        except UnicodeError as error:
-            raise OSError("not a name") from error
+async def resolve_by_system(host: str, port: int) -> Sequence[Address]:
+    """Resolve a host with the system's resolver. Raises OSError if it is not found or not a valid name."""
+    ask = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    try:
+        return addresses_in(await asyncio.get_running_loop().run_in_executor(_lookup_threads(), ask))
+    except UnicodeError as error:
+        raise OSError("not a name") from error
 
 
 @cache
-def system_resolver() -> SystemResolver:
-    """The resolver of the whole process: `_LOOKUPS` is for all who ask."""
-    return SystemResolver()
+def _lookup_threads() -> ThreadPoolExecutor:
+    """The threads of all who ask. A cancelled wait leaves its thread running; the pool limits how many."""
+    return ThreadPoolExecutor(_LOOKUPS, thread_name_prefix="lookup")
 
 
 def _pinned(request: httpx2.Request, host: str, address: Address, seconds: float) -> httpx2.Request:

@@ -67,16 +67,14 @@ class Redaction:
 
     def __init__(self, secrets: Iterable[str]) -> None:
         self._secrets = frozenset(secrets)
-        self._added: dict[str, None] = {}
+        self._added: list[str] = []
         self._compile()
 
     def add(self, secrets: Iterable[str]) -> None:
         """Also mask these renewed tokens. Only the last hundred added are masked."""
-        for secret in sorted(secrets):
-            self._added.pop(secret, None)
-            self._added[secret] = None
-        for secret in list(self._added)[:-_MOST_ADDED]:
-            del self._added[secret]
+        renewed = sorted({*secrets})
+        former = [each for each in self._added if each not in renewed]
+        self._added = [*former, *renewed][-_MOST_ADDED:]
         self._compile()
 
     def replace(self, secrets: Iterable[str]) -> None:

@@ -190,7 +190,7 @@ class Connection:
     """The state of one connection after another, and the session that is open. `on_change` hears of each state."""
 
     def __init__(self, on_change: Callable[[], None]) -> None:
-        self._loop = asyncio.get_running_loop()
+        self.now = asyncio.get_running_loop().time
         self.lifecycle = Lifecycle(self.now)
         self.session: Session | None = None
         self.users = 0
@@ -200,9 +200,6 @@ class Connection:
         self.on_change = on_change
         self._published = self.lifecycle.state
         self._news = anyio.Event()
-
-    def now(self) -> float:
-        return self._loop.time()
 
     @property
     def is_stopped(self) -> bool:

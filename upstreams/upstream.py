@@ -39,20 +39,15 @@ log = structlog.get_logger()
 
 Listed: TypeAlias = Literal["resources", "resourceTemplates", "prompts"]
 
-LISTING_METHODS: Final[dict[Listed, str]] = {
-    "resources": "resources/list",
-    "resourceTemplates": "resources/templates/list",
-    "prompts": "prompts/list",
-}
-
 MAX_IDENTIFIER_CHARACTERS: Final = 8_192
 """Limit of a URI or a name. Rows with a longer one are left out."""
 
-_KINDS_OFFERED: Final[dict[Listed, tuple[str, type[BaseModel]]]] = {
-    "resources": ("uri", Resource),
-    "resourceTemplates": ("uriTemplate", ResourceTemplate),
-    "prompts": ("name", Prompt),
+_OFFERED: Final[dict[Listed, tuple[str, str, type[BaseModel]]]] = {
+    "resources": ("resources/list", "uri", Resource),
+    "resourceTemplates": ("resources/templates/list", "uriTemplate", ResourceTemplate),
+    "prompts": ("prompts/list", "name", Prompt),
 }
+"""The method of each listing; of its rows the identifier's field, and the model."""
 _FIELDS: Final = {"uri", "uri_template", "name", "title", "description", "mime_type", "size", "arguments"}
 
 
@@ -163,8 +158,7 @@ class Upstream(ListedUpstream):
             left_seconds = deadline - self.connection.now()
             if cursor is not None and left_seconds <= 0:
                 raise errors.UpstreamTimeoutError(f"its listing did not end within {seconds:g} s")
-            method = LISTING_METHODS[listed]
-            return await self.ask(method, params, seconds=left_seconds, on_sent=on_sent)
+            return await self.ask(_OFFERED[listed][0], params, seconds=left_seconds, on_sent=on_sent)
 
         return await read_offered(listed, page, self.connector.diagnostics.note)
 
@@ -186,9 +180,8 @@ class Upstream(ListedUpstream):
             wait_until = self.connection.now() + RECONNECT_WAIT_SECONDS if was_lost else -inf
             connection, session = await self.connection.take(deadline, wait_until)
             try:
-                if (
-                    "unknown" in outcomes and not is_safe()
-                ):  # the annotations may have changed since the failure
+                # The annotations may have changed since the failure.
+                if "unknown" in outcomes and not is_safe():
                     raise errors.UpstreamWithheldError("the tool no longer declares that it is safe to retry")
                 with self._circuit.guard():
                     call.on_sent(bool(outcomes - {"not_started"}))
@@ -216,7 +209,7 @@ class Upstream(ListedUpstream):
             self._follow_circuit()
 
     def _follow_circuit(self) -> None:
-        if self.connection.session is not None and self._circuit.is_open:
+        if self.connection.session is not None and self._circuit.reason:
             self.connection.note("circuit_opened", self.redact.start(self._circuit.reason))
         elif self.connection.session is not None and self.state.status == "failing":
             self.connection.note("served")
@@ -243,7 +236,7 @@ async def read_offered(
     """
     rows: dict[str, dict[str, Json]] = {}
     try:
-        async for page in pages(read_page, lambda text: note(f"{LISTING_METHODS[listed]}: {text}")):
+        async for page in pages(read_page, lambda text: note(f"{_OFFERED[listed][0]}: {text}")):
             found = page.get(listed)
             for raw in found[:MAX_LISTED] if isinstance(found, list) else []:
                 identifier, row = _row(listed, raw)
@@ -257,7 +250,7 @@ async def read_offered(
 
 def _row(listed: Listed, raw: Json) -> tuple[str, dict[str, Json]]:
     """The identifier of a row, "" if it is invalid, and its known fields."""
-    key, kind = _KINDS_OFFERED[listed]
+    _, key, kind = _OFFERED[listed]
     try:
         read = kind.model_validate({"name": raw[key], **raw}, by_name=False)
     except (ValidationError, TypeError, KeyError, IndexError):

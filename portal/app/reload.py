@@ -7,7 +7,7 @@ Rule 3: nothing in a change runs before it takes effect: no command, no upstream
 
 import os
 import signal
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
@@ -35,7 +35,7 @@ from portal.records.audit.audit import Audit
 from portal.runs.service import Runs
 from portal.server.client_resources import ListChanges
 from portal.server.views import Views
-from upstreams.fleet import Fleet, FleetChanges, UpstreamSettings
+from upstreams.fleet import Fleet, UpstreamSettings
 from upstreams.secret_sources import fetch_secrets, header_renewals
 from upstreams.upstream import Upstream
 
@@ -141,13 +141,13 @@ class Reload:
         changes = await self.replace(manifest, bound(manifest))
         self.list_changes.note()
         self.audit.reloaded(manifest)
-        log.info("manifest_reloaded", added=changes.added, removed=changes.removed, restarted=changes.changed)
+        log.info("manifest_reloaded", **changes)
         if waiting:
             log.warning("manifest_change_ignored", keys=waiting, hint="restart to apply")
         return manifest
 
-    async def replace(self, manifest: Manifest, bound: Collection[str]) -> FleetChanges:
-        """Switch to this manifest, with a view for each profile of `bound`."""
+    async def replace(self, manifest: Manifest, bound: Collection[str]) -> Mapping[str, Sequence[str]]:
+        """Switch to this manifest, with a view for each profile of `bound`. Returns what `Fleet.replace` does."""
         prepared, settings = await self.views.prepared(manifest, bound), upstream_settings(manifest)
         # No await from here on, so that no request sees half of the change (rule 2).
         changes = self.fleet.replace(settings, manifest.hidden)

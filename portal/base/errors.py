@@ -62,6 +62,7 @@ class RunsError(PortalError):
         super().__init__(message)
         self.code = code
         self.hint = hint
+        self.call_error = CallError(code, message, hint)
 
 
 @dataclass(frozen=True, slots=True)

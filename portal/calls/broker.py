@@ -74,8 +74,8 @@ class Broker:
             self.authorization.confirm(request, permit, entry, was_seen=was_seen)
 
         try:
-            is_persons = self.own.are_persons(function.upstream)
             async with self.own.of(function.upstream) as upstream:
+                is_shared = upstream is self.own.fleet[function.upstream]
                 asked = channel.questions_of(upstream, spec)
                 result = await upstream.call(
                     function.tool,
@@ -110,7 +110,7 @@ class Broker:
         value = script_value(result, function.recorded.output_schema)
         if isinstance(value, str) and function.data_since < self.began:
             value = parsed_text(value)
-        if not is_persons:  # observed types are shared, and a person's results must not shape them
+        if is_shared:  # observed types are shared, and a person's results must not shape them
             self.observations.note(function, permit.arguments, value)
         content, beside = content_of(result, value)
         return Outcome(value=value, content=content, beside=beside)

@@ -41,10 +41,6 @@ class CallerUpstreams:
         """The portal's own upstreams."""
         return self.accounts.fleet
 
-    def are_persons(self, name: str) -> bool:
-        """Whether calls of an upstream use the caller's own credentials. Raises UpstreamCallerError."""
-        return self.accounts.person(name, self.caller) is not None
-
     async def ready(self, name: str, *, may_ask: bool = True) -> None:
         """Return when the caller may call an upstream. With `may_ask`, asks the person to sign in, and waits for at
         most `call_seconds`.

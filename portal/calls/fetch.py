@@ -7,7 +7,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Literal, TypeAlias
 
@@ -82,7 +82,7 @@ class Network:
         grant: NetworkGrant,
         where: Callable[[str], str],
         *,
-        resolve: constraints.Resolver | None = None,
+        resolve: constraints.Resolver = http_client.resolve_by_system,
         trusted: ssl.SSLContext | None = None,
         is_portal: IsPortal = lambda port: False,
         is_of_scripts: bool = True,
@@ -96,7 +96,7 @@ class Network:
         self._is_portal = is_portal
         self._private = tuple(map(constraints.HostPattern.parse, grant.private))
         self._granted = (*map(constraints.HostPattern.parse, grant.allow), *self._private)
-        self._resolve = resolve or http_client.system_resolver()
+        self._resolve = resolve
         self._where = where
         authorities = (lambda: trusted) if trusted else http_client.trusted_authorities
         self.transport = http_client.GuardedTransport(http_client.Guard(self.check, authorities=authorities))
@@ -245,7 +245,7 @@ class Fetchers:
     """Shared by the fetches of all runs. `is_portal` is as for `Network`."""
 
     is_portal: IsPortal
-    resolve: constraints.Resolver = field(default_factory=http_client.system_resolver)
+    resolve: constraints.Resolver = http_client.resolve_by_system
 
     def of_run(self, manifest: Manifest) -> "Fetcher | None":
         """The fetcher for a run that begins now; None if the manifest grants no network."""

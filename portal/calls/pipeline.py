@@ -260,7 +260,7 @@ class Pipeline:
         if entry.state != "done":
             function = entry.request or self.run.known_function(entry.function)
             self.run.audit.refused(seq, function, error)
-        entry.withhold(error)
+        entry.end("done" if entry.state == "done" else "refused", error)
 
     async def __call__(self, call: ToolCall) -> Outcome:
         """Take one call of the running script through all steps. Errors are returned with a `code`, never raised.

@@ -349,12 +349,8 @@ def ask_by_request(context: ServerRequestContext[Any, Any]) -> Ask:
         if not session.can_send_request:
             raise NoBackChannelError(question.method)
         about = ServerMessageMetadata(related_request_id=context.request_id)
-        if isinstance(question, ElicitRequest):
-            answer: ElicitResult | CreateMessageResult = await session.send_request(
-                question, ElicitResult, metadata=about
-            )
-        else:
-            answer = await session.send_request(question, CreateMessageResult, metadata=about)
+        kind = ElicitResult if isinstance(question, ElicitRequest) else CreateMessageResult
+        answer = await session.send_request(question, kind, metadata=about)
         return answer.model_dump(by_alias=True, mode="json", exclude_none=True)
 
     return ask

@@ -58,10 +58,6 @@ class Entry:
     def end(self, state: CallState, error: CallError | None = None) -> None:
         self.state, self.error, self.ended = state, error, time.monotonic()
 
-    def withhold(self, error: CallError) -> None:
-        """Record that a limit refused the call, or the result of a call that is done."""
-        self.end("done" if self.state == "done" else "refused", error)
-
 
 @dataclass(slots=True)
 class Ledger:
@@ -88,11 +84,9 @@ class Ledger:
     def __getitem__(self, seq: int) -> Entry:
         return self.entries[seq]
 
-    def count(self, *states: CallState) -> int:
-        calls = sum(entry.state in states for entry in self.entries.values())
-        return calls + sum(
-            tally.count for tally in self._tallies() if tally.is_writing and tally.state in states
-        )
+    def count(self, state: CallState) -> int:
+        calls = sum(entry.state == state for entry in self.entries.values())
+        return calls + sum(each.count for each in self._tallies() if each.is_writing and each.state == state)
 
     def rows(self) -> list[dict[str, Json]]:
         """`[{seq, function, state, ms, answered_by?, arguments?, error?}]`, `summarised` beyond MAX_ROWS.

@@ -67,7 +67,7 @@ class Components:
         """Get a component that another portal keeps in the store. Returns whether it is there."""
         if self.store is None:
             return False
-        content = await self.store.read(partial(RunTables.component, sha256=sha256))
+        content = await self.store.read(partial(RunTables.get, kind="component", owner="", name=sha256))
         if content is None or hashlib.sha256(content).hexdigest() != sha256:
             return False
 

@@ -82,10 +82,8 @@ class RunLimits:
         name, limits = manifest.portal.capabilities.limits.of_run(head.is_background)
         place = partial(manifest.where, "capabilities", "limits")
         where, most = place(name), limits.wall_seconds
-        wall, seconds = (
-            where if name == "wall_seconds" else f"{name}, {where}",
-            head.request.timeout_seconds or most,
-        )
+        wall = where if name == "wall_seconds" else f"{name}, {where}"
+        seconds = head.request.timeout_seconds or most
         if seconds < most:
             limits, wall = limits.model_copy(update={"wall_seconds": seconds}), "timeout_seconds of this call"
         lowered = f"timeout_seconds {seconds:g} was lowered to limits.{name} = {most:g} ({where})"

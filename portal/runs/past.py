@@ -163,10 +163,8 @@ def dump_outcome(state: CallState, outcome: Outcome) -> bytes:
 
 
 def load_outcome(text: bytes) -> tuple[CallState, Outcome]:
-    """Raises ValueError: it is damaged."""
+    """The outcome that `dump_outcome` wrote, and its state."""
     data = json.loads(text)
-    if not isinstance(data, dict) or not isinstance(data.get("state"), str):
-        raise ValueError("no outcome")
     told = {name: data[name] for name in ("value", "content", "beside", "data") if name in data}
     error = data.get("error")
     return data["state"], Outcome(error=None if error is None else CallError(**error), **told)

@@ -56,7 +56,7 @@ class Waits:
             else:
                 answer = await waits[call.function](call.seq, arguments)
         except RunsError as refusal:
-            error = _call_error(refusal)
+            error = refusal.call_error
         if call.function in (RECALL, SEARCH_TEXT):
             entry.sources |= self.authorization.sources
         entry.end("refused" if error else "done", error)
@@ -87,7 +87,7 @@ class Waits:
         try:
             row = await self._decided(asking, shown)
         except RunsError as refusal:
-            return _call_error(refusal)
+            return refusal.call_error
         return approved_arguments(row, call.arguments, digest_now(), arguments_sha256)
 
     async def _decided(self, asking: CallRow, shown: dict[str, Json]) -> CallRow:
@@ -199,7 +199,3 @@ def _is_duration(value: Json) -> TypeGuard[float]:
 
 def _invalid(what: str, value: Json) -> RunsError:
     return RunsError("invalid_arguments", f"{what}, not {compact(value)[:100]}", "Nothing was done.")
-
-
-def _call_error(error: RunsError) -> CallError:
-    return CallError(error.code, str(error), error.hint)

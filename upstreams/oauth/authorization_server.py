@@ -90,14 +90,14 @@ AuthMethod: TypeAlias = Literal["none", "client_secret_basic", "client_secret_po
 
 @asynccontextmanager
 async def open_guarded_http(
-    upstream_url: str, issuer: str | None = None, resolve: Resolver | None = None
+    upstream_url: str, issuer: str | None = None, resolve: Resolver = http_client.resolve_by_system
 ) -> AsyncIterator["GuardedHttp"]:
     """A separate HTTP client: it shares no header, cookie or connection with the upstream's client.
 
     `issuer` is the manifest's authorization server. An invalid URL becomes an OAuthRefusedError.
     """
     own_urls = (upstream_url, *([issuer] if issuer else []))
-    network = GuardedNetwork(own_urls, resolve or http_client.system_resolver())
+    network = GuardedNetwork(own_urls, resolve)
     guard = http_client.Guard(network.check, http_client.environment_proxy)
     async with http_client.guarded_client(guard) as client:
         try:

@@ -41,7 +41,6 @@ MAX_LOGIN_BYTES: Final = 1024 * 1024
 LOCK_SECONDS: Final = 15.0
 _LOCK_PAUSE_SECONDS: Final = 0.05
 _SERVICE: Final = "mcp-code-portal"
-_MOST_SECONDS: Final = 10 * 365 * 86_400
 
 RENEWAL_SECONDS: Final = 25.0
 """Time limit of a renewal: waiting for another portal, discovery, and the request; or `connect_seconds`, if longer."""
@@ -92,13 +91,12 @@ class Login(BaseModel):
     def of(cls, token: Token, kept: Mapping[str, object]) -> "Login":
         """A login from a token and `kept` fields of the former login. Raises OAuthUnreachableError: as `first`."""
         now = time.time()
-        life = None if token.expires_in is None else min(max(token.expires_in, 0), _MOST_SECONDS)
         new = {
             "access_token": token.access_token,
             "refresh_token": token.refresh_token or kept.get("refresh_token"),
             "scope": " ".join(token.scope) or kept["scope"],
             "obtained_at": now,
-            "expires_at": None if life is None else now + life,
+            "expires_at": None if token.expires_in is None else now + token.expires_in,
         }
         try:
             return cls.model_validate({**kept, **new})

@@ -9,7 +9,6 @@ import sys
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -65,28 +64,39 @@ def allow_open_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-@dataclass(frozen=True)
-class ChildCommand:
-    """A process to start: its supervisor's command line, exact environment and folder."""
+@asynccontextmanager
+async def open_child(spec: StdioUpstream, folder: Path, redact: Redaction) -> AsyncIterator["Child"]:
+    """Start a child; on exit it ends with all its descendants. Raises UpstreamUnavailableError: it does not start."""
+    environment = {name: os.environ[name] for name in INHERITED if name in os.environ} | dict(spec.env)
+    command, cwd = _found(spec, environment, folder)
+    try:
+        process = await anyio.open_process(command, cwd=cwd, env=environment, start_new_session=True)
+    except (OSError, ValueError) as error:
+        raise UpstreamUnavailableError(f"could not be started: {error}") from error
+    child = Child(process, redact)
+    async with anyio.create_task_group() as tasks:
+        assert process.stderr
+        tasks.start_soon(child.stderr.follow, process.stderr)
+        try:
+            yield child
+        finally:
+            with anyio.CancelScope(shield=True):
+                await child.end()
+            tasks.cancel_scope.cancel()
 
-    command: tuple[str, ...]
-    environment: dict[str, str]
-    folder: Path
 
-    @classmethod
-    def of(cls, spec: StdioUpstream, folder: Path, environ: Mapping[str, str]) -> "ChildCommand":
-        """Find the command as a shell in the child's folder would. Raises UpstreamUnavailableError: not found."""
-        environment = {name: environ[name] for name in INHERITED if name in environ} | dict(spec.env)
-        cwd = os.path.expanduser(spec.cwd or "")
-        working_folder = folder / cwd
-        if not working_folder.is_dir():
-            where = "" if os.path.isabs(cwd) else " in the manifest's folder"
-            raise UpstreamUnavailableError(f"its working directory {spec.cwd!r} does not exist{where}")
-        executable = _find(spec.command, environment, working_folder)
-        supervisor = Path(__file__).with_name("child_supervisor.py")
-        # The supervisor passes on exactly the named variables.
-        supervise = (sys.executable, "-I", "-S", str(supervisor), str(os.getpid()), str(OPEN_FILES_AT_START))
-        return cls((*supervise, "=".join(environment), executable, *spec.args), environment, working_folder)
+def _found(spec: StdioUpstream, environment: Mapping[str, str], folder: Path) -> tuple[Sequence[str], Path]:
+    """The command line of the child's supervisor, and the child's folder, as a shell there would find the command."""
+    cwd = os.path.expanduser(spec.cwd or "")
+    working_folder = folder / cwd
+    if not working_folder.is_dir():
+        where = "" if os.path.isabs(cwd) else " in the manifest's folder"
+        raise UpstreamUnavailableError(f"its working directory {spec.cwd!r} does not exist{where}")
+    executable = _find(spec.command, environment, working_folder)
+    supervisor = Path(__file__).with_name("child_supervisor.py")
+    # The supervisor passes on exactly the named variables.
+    supervise = (sys.executable, "-I", "-S", str(supervisor), str(os.getpid()), str(OPEN_FILES_AT_START))
+    return (*supervise, "=".join(environment), executable, *spec.args), working_folder
 
 
 def _find(command: str, environment: Mapping[str, str], folder: Path) -> str:
@@ -111,27 +121,6 @@ def _find(command: str, environment: Mapping[str, str], folder: Path) -> str:
         missing = f"command {command!r} was not found on PATH"
         raise UpstreamUnavailableError(missing, remedy=f"{hint}. {_SHORT_PATH}")
     return found
-
-
-@asynccontextmanager
-async def open_child(command: ChildCommand, redact: Redaction) -> AsyncIterator["Child"]:
-    """Start a child; on exit it ends with all its descendants. Raises UpstreamUnavailableError: it does not start."""
-    try:
-        process = await anyio.open_process(
-            command.command, cwd=command.folder, env=command.environment, start_new_session=True
-        )
-    except (OSError, ValueError) as error:
-        raise UpstreamUnavailableError(f"could not be started: {error}") from error
-    child = Child(process, redact)
-    async with anyio.create_task_group() as tasks:
-        assert process.stderr
-        tasks.start_soon(child.stderr.follow, process.stderr)
-        try:
-            yield child
-        finally:
-            with anyio.CancelScope(shield=True):
-                await child.end()
-            tasks.cancel_scope.cancel()
 
 
 class Child:

@@ -14,7 +14,6 @@ from upstreams.transports.http_credentials import REFUSED_ALONE, challenge_of, i
 from upstreams.transports.messages import is_answer_to, parsed
 
 SESSION_HEADER: Final = "mcp-session-id"
-_DAY_SECONDS: Final = 86_400.0
 _TEXTS: Final = ("text/plain", "application/json", "")
 """The media types whose beginning is shown; "" for none."""
 
@@ -80,7 +79,7 @@ def status_error(response: httpx2.Response, body: bytes, redact: Redaction) -> e
         message += f"; it requires the scope {shown!r}"
         remedy = f"add {shown!r} to `oauth.scope`, and sign in again"
     text = response.headers.get("retry-after", "").strip()
-    after_seconds = min(float(text), _DAY_SECONDS) if re.fullmatch(r"\d{1,9}", text) else None
+    after_seconds = float(text) if re.fullmatch(r"\d{1,9}", text) else None
     if after_seconds is not None:
         message += f"; it asks to wait {after_seconds:.0f} s"
     if response.next_request is not None:

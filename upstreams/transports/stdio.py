@@ -4,7 +4,6 @@ The SDK's stdio client is not used: it adds five variables to the environment, r
 copying, fails on invalid UTF-8, and takes four seconds to close.
 """
 
-import os
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -21,7 +20,7 @@ from mcp_types import JSONRPCNotification, JSONRPCRequest
 from manifests.portal_manifest import StdioUpstream
 from upstreams.errors import UpstreamUnreadError
 from upstreams.health import Diagnostics
-from upstreams.transports.child_process import ChildCommand, crash_reason, open_child
+from upstreams.transports.child_process import crash_reason, open_child
 from upstreams.transports.messages import InboundLimits, MessageReader
 from upstreams.transports.wire import Wire
 
@@ -40,8 +39,7 @@ async def open_stdio_wire(
     supervisor's death signal to that thread. Raises UpstreamUnavailableError: it cannot be started.
     """
     # Looked up at every attempt: the command may have been installed since.
-    command = ChildCommand.of(spec, folder, os.environ)
-    async with open_child(command, diagnostics.redact) as child:
+    async with open_child(spec, folder, diagnostics.redact) as child:
         former = diagnostics.stderr()
         diagnostics.stderr = lambda: child.stderr.lines() or former
         limits = InboundLimits(spec.message_bytes)

@@ -99,15 +99,11 @@ class OwnLimitError(StoreError):
 
 
 class TooManyRunsError(OwnLimitError):
-    """The owner has MAX_OPEN_RUNS open runs."""
-
     code = "too_many_runs"
     hint = "Cancel some, or wait for them."
 
 
 class QuotaError(OwnLimitError):
-    """The owner would exceed `runs.quota_mib`."""
-
     code = "quota_exceeded"
     hint = "Nothing was kept. What has ended is deleted after runs.keep_days. Ask the operator for more."
 

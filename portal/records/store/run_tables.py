@@ -9,7 +9,7 @@ import hashlib
 import math
 import secrets
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from operator import attrgetter
 from typing import Any, Final
 
@@ -68,9 +68,8 @@ class RunTables(Tables):
         self._refuse_over_quota(row.owner)
         if self._value(f"SELECT count(*) FROM runs WHERE owner = ? AND {_OPEN}", row.owner) >= MAX_OPEN_RUNS:
             raise TooManyRunsError(f"this caller has {MAX_OPEN_RUNS:,} open runs, which is the limit")
-        named = {name: getattr(row, name) for name in _RUN_FIELDS}
         values = {
-            **named,
+            **asdict(row),
             "title": self._seal.close(row.title.encode("utf-8", "replace")),
             "head": self._counted(row.owner, head),
         }
@@ -258,7 +257,7 @@ class RunTables(Tables):
             f"FROM runs WHERE state = 'waiting' AND wake_at <= ? AND {whose} AND {_of(profiles)}"
         )
         query = f"SELECT id, owner FROM ({due}) AS due ORDER BY place, wake_at LIMIT ?"
-        return dict(self._rows(query, now, *values, *_names(profiles), limit))
+        return dict(self._rows(query, now, *values, *(each or "" for each in profiles), limit))
 
     def next_due(self, now: float) -> float:
         """The time at which the next run becomes due after `now`, or an open run expires."""
@@ -278,7 +277,7 @@ class RunTables(Tables):
     def left(self, profiles: Sequence[str | None]) -> dict[str, str]:
         """The runs of these profiles, with their owners, that were running in a portal which is gone."""
         query = f"WHERE state = 'running' AND holder != ? AND {_LEFT} AND {_of(profiles)} ORDER BY began"
-        values = self.holder, self.now() - LEASE_SECONDS, *_names(profiles)
+        values = self.holder, self.now() - LEASE_SECONDS, *(each or "" for each in profiles)
         return dict(self._rows(f"SELECT id, owner FROM runs {query}", *values))
 
     def sweep(self, now: float, keep_seconds: float) -> list[str]:
@@ -386,8 +385,7 @@ class RunTables(Tables):
         return int(self._value("SELECT coalesce(max(n), 0) FROM log"))
 
     def add_delivery(self, delivery: Delivery) -> None:
-        values = {each.name: getattr(delivery, each.name) for each in fields(Delivery)}
-        self._insert("deliveries", {**values, "body": self._seal.close(delivery.body)})
+        self._insert("deliveries", {**asdict(delivery), "body": self._seal.close(delivery.body)})
 
     def deliveries(self, hook: int, limit: int) -> list[Delivery]:
         """The messages to send to a URL, by `next_at`; only the oldest of each run, so that they arrive in order."""
@@ -422,9 +420,6 @@ class RunTables(Tables):
         """Keep a guest component for other portals, unless it is already there."""
         if not self.use_component(sha256):
             self.put("component", "", sha256, content)
-
-    def component(self, sha256: str) -> bytes | None:
-        return self.get("component", "", sha256)
 
     def use_component(self, sha256: str) -> bool:
         """Record that a component is in use. Deletes those that were unused for a day. Returns whether it is there."""
@@ -474,21 +469,13 @@ class RunTables(Tables):
         return [*plain, self._seal.close(shown), decision, outcome and self._seal.close(outcome)]
 
     def _call(self, values: tuple[Any, ...]) -> CallRow:
-        row = CallRow(*values)
-        opened = {
-            name: None if sealed is None else self._seal.open(sealed)
-            for name in ("shown", "decision", "outcome")
-            for sealed in (getattr(row, name),)
-        }
-        return replace(row, **opened)  # type: ignore[arg-type]  # all three are bytes
+        *plain, shown, decision, outcome = values
+        opened = (sealed and self._seal.open(sealed) for sealed in (shown, decision, outcome))
+        return CallRow(*plain, *opened)
 
 
 def _of(profiles: Sequence[str | None]) -> str:
     return f"coalesce(profile, '') IN ({', '.join('?' * len(profiles))})"
-
-
-def _names(profiles: Sequence[str | None]) -> list[str]:
-    return [profile or "" for profile in profiles]
 
 
 def _sha256(token: str) -> str:
