@@ -41,6 +41,7 @@ from benchmarks.processes import cpu_by_role, memory_by_role, spent
 from manifests.loader import load_manifest
 from portal.app.composition import open_portal
 from portal.base.caller import LOCAL
+from portal.base.errors import RunsError
 from portal.base.requests import ExecuteCode
 from portal.cli.serve import OBJECTS_BETWEEN_COLLECTIONS
 from portal.identity.approvers import Approvers, Decider
@@ -48,7 +49,7 @@ from portal.records.logs import configure_logs
 from portal.records.store.records import StoredRun
 from portal.records.store.run_tables import RunTables
 from portal.records.store.sqlite import SqliteDatabase
-from portal.runs.decisions import RunsError, decide_call
+from portal.runs.decisions import decide_call
 from portal.server.portal import Portal
 from upstreams.upstream import Upstream
 
@@ -194,10 +195,9 @@ async def trivial_ms(portal: Portal) -> float:
     return (time.perf_counter() - began) * 1000
 
 
-async def races(portal: Portal, runs: Sequence[str]) -> dict[str, int]:
+async def races(portal: Portal, file: Path, runs: Sequence[str]) -> dict[str, int]:
     """Who won, the portal with its yes or the other process with its no, and what was wrong."""
-    store = portal.runs.store_or_error()
-    command = [sys.executable, "-m", "benchmarks.parked", "--deny", store.name]
+    command = [sys.executable, "-m", "benchmarks.parked", "--deny", str(file)]
     won: Counter[str] = Counter()
     starting = partial(subprocess.Popen, command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     with await anyio.to_thread.run_sync(starting) as other:
@@ -270,7 +270,7 @@ async def measured(count: int, folder: Path) -> dict[str, Any]:
         say(f"{len(runs)} are parked: waking one after the other")
         found["wakes"] = await wakes(portal, runs[:WAKES])
         say(json.dumps(found["wakes"]))
-        found["races"] = await races(portal, runs[WAKES : WAKES + PAIRS])
+        found["races"] = await races(portal, folder / "runs.sqlite", runs[WAKES : WAKES + PAIRS])
         say(json.dumps(found["races"]))
         found["storm"] = await storm(portal, runs[WAKES + PAIRS : WAKES + PAIRS + STORM])
     return found
