@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
 from itertools import count
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import anyio
 import anyio.lowlevel
@@ -28,6 +28,15 @@ ProgressHandler: TypeAlias = Callable[[float, float | None, str | None], None]
 """Called with the progress of a call, the total if known, and a message."""
 
 
+class _Request(NamedTuple):
+    """A request in flight."""
+
+    answered: asyncio.Future[Answer]
+    progress: ProgressHandler | None
+    is_subscription: bool
+    """It stays open by design."""
+
+
 class Wire(JSONRPCDispatcher):
     """The SDK's JSON-RPC layer below typed MCP: answers are raw JSON, on all transports.
 
@@ -49,11 +58,7 @@ class Wire(JSONRPCDispatcher):
         super().__init__(_Incoming(read_stream, self), write_stream)
         self._ids = count(1)
         self._requests = write_stream
-        self._awaited: dict[types.RequestId, asyncio.Future[Answer]] = {}
-        """Requests in flight."""
-        self._subscriptions: set[types.RequestId] = set()
-        """Requests that stay open by design."""
-        self._progress: dict[types.RequestId, ProgressHandler] = {}
+        self._awaited: dict[types.RequestId, _Request] = {}
         self._limits = limits
         self._exit_status = exit_status
         self._reason = ""
@@ -90,11 +95,8 @@ class Wire(JSONRPCDispatcher):
             raise _closed()
         answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         key = dispatcher.coerce_request_id(request_id)
-        self._awaited[key] = answered
-        if method == "subscriptions/listen":
-            self._subscriptions.add(key)
+        self._awaited[key] = _Request(answered, progress, method == "subscriptions/listen")
         if progress is not None:
-            self._progress[key] = progress
             params = {
                 **(params or {}),
                 "_meta": {**(params or {}).get("_meta", {}), "progressToken": request_id},
@@ -116,8 +118,6 @@ class Wire(JSONRPCDispatcher):
             raise
         finally:
             del self._awaited[key]
-            self._subscriptions.discard(key)
-            self._progress.pop(key, None)
             if not answered.cancel() and not answered.cancelled():
                 answered.exception()  # mark it as retrieved, also if the request was not sent
         if isinstance(answer, types.JSONRPCError):
@@ -151,12 +151,12 @@ class Wire(JSONRPCDispatcher):
         request_id = message.id
         if request_id is None and isinstance(message, types.JSONRPCError):
             # An error without an id answers the only request in flight, unless it may answer an abandoned one.
-            waiting = [*self._awaited.keys() - self._subscriptions]
+            waiting = [key for key, request in self._awaited.items() if not request.is_subscription]
             request_id = waiting[0] if len(waiting) == 1 and not self.abandoned.owners() else None
         is_first = self.abandoned.answered(request_id)
-        answered = None if request_id is None else self._awaited.get(dispatcher.coerce_request_id(request_id))
-        if answered is not None and not answered.done():
-            answered.set_result(message)
+        request = None if request_id is None else self._awaited.get(dispatcher.coerce_request_id(request_id))
+        if request is not None and not request.answered.done():
+            request.answered.set_result(message)
         elif not is_first:
             self._limits.take_unsolicited(STRAY_ANSWER_UNITS)
         return False
@@ -167,10 +167,10 @@ class Wire(JSONRPCDispatcher):
     def _handle_progress(self, params: Mapping[str, Json]) -> None:
         token = dispatcher.as_request_id(params.get("progressToken"))
         done, total, message = params.get("progress"), params.get("total"), params.get("message")
-        handler = None if token is None else self._progress.get(dispatcher.coerce_request_id(token))
-        if handler and isinstance(done, int | float):
+        request = None if token is None else self._awaited.get(dispatcher.coerce_request_id(token))
+        if request and request.progress and isinstance(done, int | float):
             total = total if isinstance(total, int | float) else None
-            handler(done, total, message if isinstance(message, str) else None)
+            request.progress(done, total, message if isinstance(message, str) else None)
 
     def give_up(self, reason: str) -> None:
         """Mark the connection as ended, so that its owner opens a new one."""
@@ -208,9 +208,9 @@ class Wire(JSONRPCDispatcher):
             await super().run(on_request, on_notify, intercept, **options)
         finally:
             self.ended.set()
-            for answered in self._awaited.values():
-                if not answered.done():
-                    answered.set_exception(_closed())
+            for request in self._awaited.values():
+                if not request.answered.done():
+                    request.answered.set_exception(_closed())
 
 
 class _Incoming(ObjectReceiveStream[Any]):
