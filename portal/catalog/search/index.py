@@ -5,7 +5,7 @@ Source: Robertson, Zaragoza, Taylor: Simple BM25 Extension to Multiple Weighted 
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, pairwise
@@ -104,15 +104,12 @@ def _terms_by_field(function: Function) -> Iterator[list[str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Added:
+class _Added:
     """The amounts that one term adds to the functions in which it occurs."""
 
     relevance: Amounts
-    """BM25F over all fields."""
     name_relevance: Amounts
-    """BM25F over the name only."""
     name_share: Amounts
-    """The share of the name that it covers, weighted by IDF; 1 in all if the terms cover all of it."""
 
 
 class Ranking:
@@ -137,7 +134,7 @@ class Ranking:
         idfs = _idf(self._size, self._name_frequencies)
         named = np.bincount(owners[is_name], idfs[by_term[is_name]], minlength=self._size)
         self._name_idf_sums = np.maximum(named, 1e-9)
-        self._added: dict[str, Added] = {}
+        self._added: dict[str, _Added] = {}
 
     @cached_property
     def terms(self) -> Sequence[str]:
@@ -207,15 +204,26 @@ class Ranking:
                     weights[other] = max(weights.get(other, 0.0), weight)
         return weights
 
-    def sum(self, kind: str, weights: Mapping[str, float]) -> Floats:
-        """The score of each function by these terms, all of which must occur; `kind` is a field of Added."""
+    def relevance(self, weights: Mapping[str, float]) -> Floats:
+        """BM25F score of each function over all fields. All terms must occur."""
+        return self._sum(weights, lambda added: added.relevance)
+
+    def name_relevance(self, weights: Mapping[str, float]) -> Floats:
+        """BM25F score of each function over its name only."""
+        return self._sum(weights, lambda added: added.name_relevance)
+
+    def name_coverage(self, weights: Mapping[str, float]) -> Floats:
+        """The share of each name that the terms cover, weighted by IDF; 1 if they cover all of it."""
+        return self._sum(weights, lambda added: added.name_share)
+
+    def _sum(self, weights: Mapping[str, float], amounts_of: Callable[[_Added], Amounts]) -> Floats:
         scores = np.zeros(self._size)
         for term, weight in weights.items():
-            owners, amounts = getattr(self._added.get(term) or self._add(term), kind)
+            owners, amounts = amounts_of(self._added.get(term) or self._add(term))
             scores[owners] += weight * amounts  # owners has no duplicates
         return scores
 
-    def _add(self, term: str) -> Added:
+    def _add(self, term: str) -> _Added:
         number = self._vocabulary[term]
         part = slice(self._ends[number - 1] if number else 0, self._ends[number])
         owners, counts = self._owners[part], self._counts[part]
@@ -226,7 +234,7 @@ class Ranking:
             counts = np.minimum(counts, 1)
         idfs = np.where(is_name, np.maximum(idf, np.minimum(idf_of_names, _COMMON)), idf)
         counted: Floats = np.einsum("sf,sf->s", counts, self._worth[owners])
-        self._added[term] = Added(
+        self._added[term] = _Added(
             (owners, idfs * _saturated(counted)),
             (named, idf * _saturated(counts[is_name, _NAME] * self._worth[named, _NAME])),
             (named, idf_of_names / self._name_idf_sums[named]),
@@ -339,22 +347,22 @@ class SearchIndex:
         ranking = self._ranking
         weights, synonyms = ranking.expanded(query.words), ranking.synonyms(query.synonym_words)
         more = {term: weight - weights.get(term, 0) for term, weight in synonyms.items()}
-        scores = ranking.sum("relevance", weights)
-        scores += ranking.sum("name_relevance", {term: more[term] for term in more if more[term] > 0})
+        scores = ranking.relevance(weights)
+        scores += ranking.name_relevance({term: more[term] for term in more if more[term] > 0})
         if query.sentences:
             # A task has several steps: a function that matches one sentence well matches the task.
             sentences = map(ranking.expanded, query.sentences)
-            scores += _BEST_SENTENCE * np.max([ranking.sum("relevance", each) for each in sentences], axis=0)
+            scores += _BEST_SENTENCE * np.max([ranking.relevance(each) for each in sentences], axis=0)
         phrases = {
             each: _WHOLE_NAME if each.startswith(queries.WHOLE) else _PHRASE
             for each in query.phrases
             if each in ranking
         }
         # Phrases only rank matches: "in" or "up" alone must not match anything.
-        scores += np.where(scores > 0, ranking.sum("name_relevance", phrases), 0)
+        scores += np.where(scores > 0, ranking.name_relevance(phrases), 0)
         covering = {term: min(weight, 1.0) for term, weight in weights.items()}
         covering |= {term: weight for term, weight in synonyms.items() if more[term] > 0}
-        return self._boosted(scores * (1 + _NAME_COVERAGE * ranking.sum("name_share", covering)))
+        return self._boosted(scores * (1 + _NAME_COVERAGE * ranking.name_coverage(covering)))
 
     def _boosted(self, scores: Floats) -> Floats:
         """Add a share of the upstream's best score to each function that matches."""
