@@ -14,7 +14,6 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
 from itertools import count
 from pathlib import Path
 
@@ -22,7 +21,7 @@ import anyio
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-from benchmarks.measuring import RESULTS, machine, percentile
+from benchmarks.measuring import RESULTS, in_turns, machine, percentile
 from manifests.loader import load_manifest
 from manifests.manifest import Manifest
 from portal.app.composition import open_portal
@@ -71,21 +70,6 @@ async def calls_of(portal: Portal, audit: RunAudit) -> Pipeline:
     return Pipeline(RunContext(gateway, snapshot, authorization, own, Ledger(), broker))
 
 
-async def in_turns(rounds: int, ways: dict[str, Callable[[int], Awaitable[None]]]) -> dict[str, list[float]]:
-    """Milliseconds that this process computed for each call, the ways taking turns.
-
-    What the upstream does, and what else the machine does, is in none of them.
-    """
-    times: dict[str, list[float]] = {name: [] for name in ways}
-    for number in range(rounds + 50):
-        for name, call in ways.items():
-            began = time.process_time()
-            await call(number + 1)
-            if number >= 50:
-                times[name].append((time.process_time() - began) * 1000)
-    return times
-
-
 def decision_us(portal: Portal) -> float:
     """Microseconds of one `authorize()`, the median of batches."""
     function = portal.catalog.snapshot.library.functions["up.echo"]
@@ -109,17 +93,20 @@ async def compared(sdk: Client, capabilities: str, rounds: int) -> tuple[dict[st
         async with open_portal(manifest, lambda line: None, runs_scripts=False) as portal:
             await portal.fleet.settled(60, {"up"})
             audit = await open_audit(manifest)
-            calls = await calls_of(portal, audit.run("run_bench", LOCAL, None))
+            calls, numbers = await calls_of(portal, audit.run("run_bench", LOCAL, None)), count(1)
 
-            async def bare(number: int) -> None:
+            async def bare() -> None:
                 await sdk.call_tool("echo", ARGUMENTS)
 
-            async def brokered(number: int) -> None:
+            async def brokered() -> None:
+                number = next(numbers)
                 calls.open(number, "up.echo")
                 outcome = await calls(ToolCall(number, "up.echo", dict(ARGUMENTS)))
                 assert outcome.error is None, outcome.error
 
-            return await in_turns(rounds, {"SDK": bare, "portal": brokered}), decision_us(portal)
+            # Computing of this process: what the upstream does, and what else the machine does, is in none of them.
+            times = await in_turns({"SDK": bare, "portal": brokered}, rounds, time.process_time)
+            return times, decision_us(portal)
 
 
 SETTINGS = {"without rules": PLAIN, "with rules": RULED, "with rules and audit": RULED + AUDITED}
@@ -131,11 +118,7 @@ async def measured(rounds: int) -> dict[str, float]:
     numbers: dict[str, float] = {}
     async with Client(stdio_client(server)) as sdk:
         await sdk.list_tools()
-        for name, capabilities in (
-            ("without rules", PLAIN),
-            ("with rules", RULED),
-            ("with rules and audit", RULED + AUDITED),
-        ):
+        for name, capabilities in SETTINGS.items():
             times, decision = await compared(sdk, capabilities, rounds)
             medians = {way: percentile(values, 0.5) for way, values in times.items()}
             numbers[f"the SDK alone, beside it {name}, p50, ms of computing"] = medians["SDK"]

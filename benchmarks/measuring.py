@@ -5,7 +5,8 @@ import platform
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -52,6 +53,27 @@ def _processor() -> str:
     except OSError:
         return platform.processor()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+
+
+async def in_turns(
+    actions: Mapping[str, Callable[[], Awaitable[object]]],
+    rounds: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, list[float]]:
+    """Milliseconds of each action by this clock, after a fifth as many rounds that do not count.
+
+    The actions take turns at being the first.
+    """
+    times: dict[str, list[float]] = {name: [] for name in actions}
+    order = deque(actions)
+    for number in range(-rounds // 5, rounds):
+        order.rotate(-1)
+        for name in order:
+            began = clock()
+            await actions[name]()
+            if number >= 0:
+                times[name].append((clock() - began) * 1000)
+    return times
 
 
 def percentile(values: Sequence[float], share: float) -> float:

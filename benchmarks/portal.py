@@ -29,7 +29,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from benchmarks import processes
-from benchmarks.measuring import RESULTS, free_port, machine, percentile, wait_for_port
+from benchmarks.measuring import RESULTS, free_port, in_turns, machine, percentile, wait_for_port
 from benchmarks.registries import REGISTRIES, read_tools, served
 from portal.catalog.check.ty_server import REST_SECONDS
 from sandbox_runtime.aot import default_cache
@@ -75,17 +75,11 @@ async def connected_over_http(manifest: Path) -> AsyncIterator[Client]:
             await process.wait()
 
 
-async def in_turns(**actions: Callable[[], Awaitable[Any]]) -> dict[str, dict[str, float]]:
-    """Milliseconds of each action, p50 and p99, after a fifth as many rounds that do not count."""
-    times: dict[str, list[float]] = {name: [] for name in actions}
-    for number in range(-ROUNDS // 5, ROUNDS):
-        for name in (*[*actions][number % len(actions) :], *[*actions][: number % len(actions)]):
-            elapsed = await once(actions[name])
-            if number >= 0:
-                times[name].append(elapsed)
+async def spread(**actions: Callable[[], Awaitable[Any]]) -> dict[str, dict[str, float]]:
+    """Milliseconds of each action, p50 and p99, in turns."""
     return {
         name: {"p50_ms": round(percentile(each, 0.5), 2), "p99_ms": round(percentile(each, 0.99), 2)}
-        for name, each in times.items()
+        for name, each in (await in_turns(actions, ROUNDS)).items()
     }
 
 
@@ -124,7 +118,7 @@ async def measure(manifest: Path, servers: int) -> dict[str, Any]:
         row["functions"] = functions
         row["start_to_whole_library_ms"] = since_start()
         async with connected(READING) as direct, connected([*BARE, str(manifest.parent)]) as bare:
-            row |= await in_turns(
+            row |= await spread(
                 trivial=lambda: execute(client, TRIVIAL, 2),
                 one_direct_call=lambda: called(direct, 1),
                 five_reads=lambda: execute(client, READS, [0, 1, 2, 3, 4]),
@@ -134,14 +128,14 @@ async def measure(manifest: Path, servers: int) -> dict[str, Any]:
                 bare_reads=lambda: bare.call_tool("five", {}),
                 bare_calls=lambda: bare.call_tool("five", {"journaled": True}),
             )
-        row |= await in_turns(search=lambda: client.call_tool("docs_search", {"query": "create an issue"}))
+        row |= await spread(search=lambda: client.call_tool("docs_search", {"query": "create an issue"}))
         row["memory_mb"] = own_memory()
         await anyio.sleep(2 * REST_SECONDS + 5)
         row["memory_at_rest_mb"] = own_memory()
         row["script_after_rest_ms"] = await once(lambda: execute(client, f"{SEQUENTIAL}\n", [0, 1, 2, 3, 4]))
     async with connected_over_http(manifest) as client:
         await execute(client, TRIVIAL, 2)
-        row |= await in_turns(trivial_over_http=lambda: execute(client, TRIVIAL, 2))
+        row |= await spread(trivial_over_http=lambda: execute(client, TRIVIAL, 2))
     return row
 
 
