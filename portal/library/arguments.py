@@ -88,8 +88,9 @@ def normalize_arguments(function: Function, kwargs: Arguments, *, repairs: bool)
         if found is None:
             raise
         wire, changes = found
-    with contextlib.suppress(RecursionError):
-        [wire] = _with_integers([function.arguments.root], [wire], iter(range(_MAX_CONTAINERS)))
+    if any(isinstance(each, float | list | dict) for each in wire.values()):
+        with contextlib.suppress(RecursionError):
+            [wire] = _with_integers([function.arguments.root], [wire], iter(range(_MAX_CONTAINERS)))
     return wire, changes
 
 
