@@ -16,6 +16,7 @@ from mcp.shared import inbound
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from opentelemetry.context import get_current
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from manifests.json_value import Json
@@ -126,11 +127,11 @@ class Session:
         Each progress gives it `call.seconds` again, so its request always has a token for progress.
         """
         meta: dict[str, Json] = {} if call.key is None else {IDEMPOTENCY_KEY_META: call.key}
-        capabilities = self.questions.capabilities(call.request_handler)
-        if self.revision.is_modern and capabilities:  # before 2026-07-28 the handshake declares them
+        is_modern = self.revision.is_modern  # before 2026-07-28 the handshake declares them
+        if is_modern and (capabilities := self.questions.capabilities(call.request_handler)):
             meta[types.CLIENT_CAPABILITIES_META_KEY] = capabilities
         raw = await self._answered(call, deadline, meta)
-        return read_result(raw, null_is_a_value=self.revision.is_modern)
+        return read_result(raw, null_is_a_value=is_modern)
 
     async def ask(self, call: Call, deadline: float) -> dict[str, Json]:
         """The raw result of any other request. Raises UpstreamError."""
@@ -289,7 +290,7 @@ class Revision:
     ) -> dict[str, Json]:
         """The params of a request, with this `_meta`, the revision's own, and the current span if `is_traced`."""
         whole = {**self._meta, **meta}
-        if is_traced:
+        if is_traced and get_current():  # finding out that there is no span takes longer
             _TRACE_CONTEXT.inject(whole)
         return {**params, "_meta": whole} if whole else params
 

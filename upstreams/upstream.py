@@ -97,6 +97,7 @@ class Upstream(ListedUpstream):
         self._named_tools: Sequence[RecordedTool] = ()
         self._named: dict[str, tuple[str, dict[str, Json]]] = {}
         """The functions and annotations of those tools."""
+        self._repeatable: dict[str, bool] = {}
 
     async def started(self) -> None:
         while self.state.status == "starting":
@@ -219,11 +220,13 @@ class Upstream(ListedUpstream):
         tools = (self.connector.listed_by or self).tools
         if tools is not self._named_tools:  # naming a thousand functions takes a millisecond
             functions = function_names([each.name for each in tools])
-            self._named_tools = tools
+            self._named_tools, self._repeatable = tools, {}
             self._named = {each.name: (functions[each.name], each.annotations) for each in tools}
-        function, annotations = self._named.get(tool) or (identifier(tool), {})
-        names = ToolNames(self.name, namespace_of(self.name), tool, function)
-        return may_repeat(self.spec.retries, names, annotations)
+        if tool not in self._repeatable:
+            function, annotations = self._named.get(tool) or (identifier(tool), {})
+            names = ToolNames(self.name, namespace_of(self.name), tool, function)
+            self._repeatable[tool] = may_repeat(self.spec.retries, names, annotations)
+        return self._repeatable[tool]
 
 
 async def read_offered(

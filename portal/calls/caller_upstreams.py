@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -57,13 +57,13 @@ class CallerUpstreams:
             raise self._sign_in_error(name, person)
         await self._sign_in(name, person)
 
-    @asynccontextmanager
-    async def of(self, name: str) -> AsyncIterator[Upstream]:
+    def of(self, name: str) -> AbstractAsyncContextManager[Upstream]:
         """The caller's upstream, for one request. Does not ask anyone. Raises UpstreamError, like `ready`."""
         person = self.accounts.person(name, self.caller)
-        if person is None:
-            yield self.fleet[name]
-            return
+        return nullcontext(self.fleet[name]) if person is None else self._of_person(name, person)
+
+    @asynccontextmanager
+    async def _of_person(self, name: str, person: Person) -> AsyncIterator[Upstream]:
         try:
             async with self.fleet.people.of(name, person) as upstream:
                 yield upstream

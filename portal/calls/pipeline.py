@@ -7,6 +7,7 @@ Rule 3: calls are decided in the order in which the script made them, even if on
 waits before it passes its call on, later calls overtake it.
 """
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -303,10 +304,12 @@ async def _decided(
     # If the rule is gone since then, a denial still holds, and so do the arguments that a person wrote. Read before its
     # turn: while the store cannot be read, other calls go on.
     asks = journal is not None and not is_approved and await journal.is_decided(call.seq, call.function)
-    async with run.authorization.turn:
-        # Deciding does not yield to the event loop, and long arguments take milliseconds each, so others go first.
-        values = (each for each in arguments.values() if isinstance(each, str | list | dict))
-        if any(len(each) > (LONG_TEXT if isinstance(each, str) else 0) for each in values):
+    # Deciding does not yield to the event loop, and long arguments take milliseconds each, so others go first.
+    values = (each for each in arguments.values() if isinstance(each, str | list | dict))
+    is_long = any(len(each) > (LONG_TEXT if isinstance(each, str) else 0) for each in values)
+    turn = run.authorization.turn
+    async with turn if is_long or turn.locked() else nullcontext():
+        if is_long:
             await anyio.lowlevel.checkpoint()
         decided = _decide(run, attempt, arguments, asks=asks, is_approved=is_approved)
     if isinstance(decided, CallError):

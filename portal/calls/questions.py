@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
@@ -242,6 +243,16 @@ class Questions:
     asked: int = 0
     sampled_tokens: Counter[str] = field(default_factory=Counter)
 
+    @cached_property
+    def declared(self) -> dict[str, Json]:
+        """The client's capabilities for questions of upstreams."""
+        can = self.capabilities
+        if can is None:
+            return {}
+        declared = can.model_dump(by_alias=True, mode="json", exclude_none=True, include={"elicitation"})
+        # Declare sampling without its tools and context, which are not passed on.
+        return declared if can.sampling is None else {**declared, "sampling": {}}
+
     async def form(self, form: ElicitRequest) -> dict[str, Json] | None:
         """The person's answer to a form of the portal itself; None without an answer."""
         try:
@@ -290,12 +301,7 @@ class CallQuestions:
         return self.questions.owner
 
     def capabilities(self) -> dict[str, Json]:
-        can = self.questions.capabilities
-        if can is None:
-            return {}
-        declared = can.model_dump(by_alias=True, mode="json", exclude_none=True, include={"elicitation"})
-        # Declare sampling without its tools and context, which are not passed on.
-        return declared if can.sampling is None else {**declared, "sampling": {}}
+        return self.questions.declared
 
     async def answer(self, method: str, params: dict[str, Json]) -> dict[str, Json]:
         """The client's answer. Raises QuestionError: the client gave none, or the question is not allowed."""

@@ -162,7 +162,8 @@ class RunContext:
 
     def is_readonly(self, function: Function) -> bool:
         """Whether the function's tool declares now that it only reads."""
-        return self.authorization.hints_of(function, self.own.fleet[function.upstream].tools).readonly
+        policy, listed = self.authorization.authority.policy, self.own.fleet[function.upstream].tools
+        return policy.about_function(function, listed)[1].readonly
 
     def known_function(self, name: str) -> str | None:
         """The name from a script, if such a function exists; None otherwise."""

@@ -4,7 +4,7 @@ import math
 import time
 from bisect import insort
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Final
@@ -111,7 +111,7 @@ class Policy:
         self.pins = Pins(manifest.lock)
         # Names compare equal whatever their former name, but rules match that, too. So it is a part of the key.
         self._decide = lru_cache(MAX_REMEMBERED)(lambda former, **named: decide(manifest, **named))
-        self._hints: dict[str, tuple[tuple[RecordedTool, ...], Mapping[str, Hints]]] = {}
+        self._listings: dict[str, _Listing] = {}
 
     def about(self, upstream: str, tool: str, function: str, hints: Hints) -> Decision:
         """Decide about a tool itself, whatever the arguments. `function` is its name in its namespace."""
@@ -128,12 +128,31 @@ class Policy:
             return decision
         return self.pins.quarantined(upstream, tools).get(tool, decision)
 
-    def hints_now(self, upstream: str, tools: tuple[RecordedTool, ...], tool: str) -> Hints | None:
-        """The hints that a tool declares in the current listing; None if it is not listed."""
-        known = self._hints.get(upstream)
-        if known is None or known[0] is not tools:
-            known = self._hints[upstream] = tools, {each.name: Hints.of(each.annotations) for each in tools}
-        return known[1].get(tool)
+    def about_function(self, function: Function, tools: tuple[RecordedTool, ...]) -> tuple[Decision, Hints]:
+        """Decide about a function of an upstream that lists `tools` now.
+
+        Also returns what its tool declares in that listing, or declared when it was last listed.
+        """
+        upstream, tool, name = function.upstream, function.recorded.name, function.name
+        known = self._listings.get(upstream)
+        if known is None or known.tools is not tools:
+            known = self._listings[upstream] = _Listing(tools)
+        key = tool, name, former_of(name)
+        if (found := known.decided.get(key)) is None:
+            hints = known.hints.get(tool) or Hints.of(function.recorded.annotations)
+            found = self.about_listed(upstream, tools, tool, name, hints), hints
+            if tool in known.hints:  # else another function may have another recorded tool of this name
+                known.decided[key] = found
+        return found
+
+
+class _Listing:
+    """The hints of the tools that an upstream lists, by name, and what was decided about its functions so far."""
+
+    def __init__(self, tools: tuple[RecordedTool, ...]) -> None:
+        self.tools = tools
+        self.hints = {each.name: Hints.of(each.annotations) for each in tools}
+        self.decided: dict[tuple[str, ...], tuple[Decision, Hints]] = {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,16 +266,8 @@ class Authorization:
         seq: int = 0,
     ) -> CallRequest:
         """The request for a call of a function, with the decision by its upstream's current listing."""
-        hints = self.hints_of(function, listed)
-        policy = self.authority.policy
-        tool = policy.about_listed(function.upstream, listed, function.tool, function.name, hints)
-        name, upstream = function.qualified, function.upstream
-        return CallRequest(name, upstream, tool, arguments, seq, hints.readonly)
-
-    def hints_of(self, function: Function, listed: tuple[RecordedTool, ...]) -> Hints:
-        """What the function's tool declares in the current listing, or declared when it was last listed."""
-        hints = self.authority.policy.hints_now(function.upstream, listed, function.tool)
-        return hints or Hints.of(function.recorded.annotations)
+        tool, hints = self.authority.policy.about_function(function, listed)
+        return CallRequest(function.qualified, function.upstream, tool, arguments, seq, hints.readonly)
 
     def of_fetch(self, function: str, arguments: Callable[[], dict[str, Json]], seq: int = 0) -> CallRequest:
         """The request for a call of `portal.fetch`. The fetcher checks the host, at every redirect."""
@@ -271,13 +282,13 @@ class Authorization:
 
         Refused calls, and calls that wait for approval, do not count towards budgets.
         """
-        decision, code = request.tool, request.tool.code
+        decision, code, manifest = request.tool, request.tool.code, self.authority.manifest
         arguments: dict[str, Json] = {}
         if decision.granted:
             arguments = request.arguments()
-            decision = decide_arguments(self.authority.manifest, request.tool, arguments)
-        if decision.granted and self.authority.manifest.rules.flows:
-            flow = decide_flow(self.authority.manifest, self.sources, request.destination)
+            decision = decide_arguments(manifest, request.tool, arguments)
+        if decision.granted and manifest.rules.flows:
+            flow = decide_flow(manifest, self.sources, request.destination)
             decision = decision if flow.granted else flow
         if decision.granted and request.tool.budgets:
             decision, code = self._within_budgets(request.tool)
