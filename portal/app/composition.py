@@ -77,7 +77,8 @@ class LazySandbox:
             await anyio.sleep_forever()
 
     async def sandbox(self) -> Sandbox:
-        await self._opened.wait()
+        if self.current is None:
+            await self._opened.wait()
         assert self.current is not None
         return self.current
 

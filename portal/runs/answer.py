@@ -188,7 +188,7 @@ def fitted(
     notices, room = (*answer.notices, *left_out, *emitted.notices), output_tokens - emitted.tokens
     answer = replace(answer, result=result, notices=notices, kept=kept or {})
     structured = truncate(answer.structured(), room) if is_whole else None
-    whole: dict[str, Json] = {"result": result, "stdout": answer.stdout or None}
+    whole: dict[str, Json] = {"result": result} | ({"stdout": answer.stdout} if answer.stdout else {})
     shown, others = dict[str, Json](), dict(answer.kept)
     for key, value in whole.items():
         shown[key] = excerpt(value, max_tokens)

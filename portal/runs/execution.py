@@ -3,7 +3,6 @@
 import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -207,10 +206,11 @@ class Execution:
         channel.stage("waiting for a sandbox process")
         sandbox = await self.sandbox()
         try:
-            async with AsyncExitStack() as stack:
-                session = await stack.enter_async_context(self.sessions.use(sandbox, request.session, caller))
-                granted = manifest.portal.capabilities, self.files, session, caller.tenant, piece.run_id
-                grants = await stack.enter_async_context(open_grants(*granted))
+            capabilities = manifest.portal.capabilities
+            async with (
+                self.sessions.use(sandbox, request.session, caller) as session,
+                open_grants(capabilities, self.files, session, caller.tenant, piece.run_id) as grants,
+            ):
                 history = self.sessions.history(session)
                 history.sources.update(piece.head.sources)
                 authorization = Authorization(self.authority, history.sources, audit)

@@ -136,6 +136,8 @@ class RunAudit:
 
     def began(self, code: str, *, is_resumed: bool = False) -> None:
         """Record a submitted script, or that its run resumes. The line that ends the run says whether it ran."""
+        if self.audit.sink is None:
+            return
         event = "run_resumed" if is_resumed else "run_began"
         script = hashlib.sha256(code.encode("utf-8", "surrogatepass")).hexdigest()
         self.audit.note(event, run=self.run_id, **self._who(), script=script)
@@ -185,6 +187,8 @@ class RunAudit:
         if entry.state == "refused" and entry.error is not None:
             self.audit.count_refusal(entry.error)
             self._refusal(entry.seq, function, entry.error)
+            return
+        if self.audit.sink is None:
             return
         ms = None if entry.ended is None else round((entry.ended - entry.began) * 1000, 1)
         code = entry.error.code if entry.error else None
