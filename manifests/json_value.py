@@ -26,6 +26,16 @@ _KEYWORDS: Final = (
     *("exclusiveMaximum", "properties", "additionalProperties", "required", "minProperties", "maxProperties"),
     *("items", "prefixItems", "minItems", "maxItems", "minLength", "maxLength"),
 )
+_TYPES: Final = {
+    str: frozenset({"string"}),
+    bool: frozenset({"boolean"}),
+    int: frozenset({"integer", "number"}),
+    float: frozenset({"number"}),
+    dict: frozenset({"object"}),
+    list: frozenset({"array"}),
+}
+"""The types of JSON Schema that a value of a Python type certainly has."""
+
 _PARTS_A_STEP: Final = 64
 _CHARACTERS_A_STEP: Final = 32
 _MAX_DEPTH: Final = 200
@@ -76,11 +86,36 @@ class SchemaValidator:
     def validate(self, value: Json, max_steps: int, most: int = 5) -> Findings:
         """Validate a value: at most `most` errors in at most `max_steps`, each one keyword on one value (2 us)."""
         errors: list[SchemaError] = []
+        if _fits_plainly(value, self.root):
+            return Findings(errors)
         try:
             errors.extend(islice(_Descent(max_steps).descend(value, self.root), most))
         except (_TooManyStepsError, RecursionError):  # RecursionError: schema and value are nested too deeply
             return Findings(errors, is_complete=False)
         return Findings(errors)
+
+
+def _fits_plainly(value: Json, schema: SoundNode) -> bool:
+    """Whether a value certainly fits a schema of nothing but these keywords, as most arguments do."""
+    if isinstance(schema, bool):
+        return schema
+    for word, operand in schema.items():
+        match word:
+            case "type":
+                fits = not _TYPES.get(type(value), frozenset()).isdisjoint(operand)
+            case "required":
+                fits = isinstance(value, dict) and all(each in value for each in operand)
+            case "properties":
+                fits = isinstance(value, dict) and all(
+                    _fits_plainly(each, operand[key]) for key, each in value.items() if key in operand
+                )
+            case "additionalProperties":
+                fits = isinstance(value, dict) and value.keys() <= schema.get("properties", {}).keys()
+            case _:
+                fits = word not in _KEYWORDS and word != "$ref"
+        if not fits:
+            return False
+    return True
 
 
 class _TooManyStepsError(Exception):

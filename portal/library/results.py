@@ -3,7 +3,10 @@
 import ast
 import json
 import warnings
+from contextlib import suppress
 from typing import Final
+
+from pydantic_core import from_json
 
 from manifests.json_value import Json
 from portal.library.function import RESULT, is_wrapper
@@ -44,10 +47,9 @@ def parsed_text(text: str) -> Json:
     """
     if not _may_be_data(text):
         return text
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        pass
+    for parse in (from_json, json.loads):  # the first is faster, but takes no lone surrogates
+        with suppress(ValueError, RecursionError):
+            return parse(text)
     try:
         with warnings.catch_warnings(action="ignore"):  # such as for "\d"
             value = ast.literal_eval(text.strip()) if len(text) <= MAX_LITERAL_CHARACTERS else None
