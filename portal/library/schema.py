@@ -18,7 +18,7 @@ from math import inf
 from typing import Any, Final
 from urllib.parse import unquote
 
-from manifests.json_value import Json, Reference, SoundNode
+from manifests.json_value import KINDS, Json, Reference, SoundNode
 
 MAX_SUBSCHEMAS: Final = 5_000
 """Subschemas of one schema. Further ones allow anything."""
@@ -48,7 +48,7 @@ def kind_of(value: Json) -> str:
     """The narrowest JSON Schema type of a value: 3.0 is an integer."""
     if isinstance(value, float) and value.is_integer():
         return "integer"
-    return _KINDS[type(value)]
+    return KINDS[type(value)]
 
 
 def is_kind(value: Json, names: Iterable[str]) -> bool:
@@ -222,7 +222,7 @@ def _modern(raw: dict[str, Json]) -> dict[str, Json]:
 def _is_small(value: Json, depth: int = _MAX_VALUE_DEPTH) -> bool:
     """Whether a value is JSON, shallow, and without long lists and objects."""
     if not isinstance(value, dict | list):
-        return type(value) in _KINDS and value not in _INFINITE
+        return type(value) in KINDS and value not in _INFINITE
     inner = value.values() if isinstance(value, dict) else value
     return depth > 0 and len(value) <= MAX_VALUES and all(_is_small(part, depth - 1) for part in inner)
 
@@ -252,10 +252,8 @@ ANNOTATIONS: Final = ("title", "description", "default", "examples", "deprecated
 _ONE: Final = ("items", "additionalProperties")
 _SEVERAL: Final = ("allOf", "anyOf", "prefixItems")
 _INFINITE: Final = (inf, -inf)
-_NAMES: Final = ("null", "boolean", "string", "integer", "number", "array", "object")
-_KINDS: Final = dict(zip((type(None), bool, str, int, float, list, dict), _NAMES, strict=True))
 _WORDS: Final = ("None", "a bool", "a str", "an int", "a number", "a list", "a dict")
-_KIND_WORDS: Final = dict(zip(_NAMES, _WORDS, strict=True))
+_KIND_WORDS: Final = dict(zip(KINDS.values(), _WORDS, strict=True))
 _TEXTS: Final = ("title", "description", "format", "pattern", "$ref")
 _NUMBERS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _COUNTS: Final = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
@@ -266,7 +264,7 @@ _KEYWORDS: Final[Mapping[str, Callable[[Json], bool]]] = {
     **dict.fromkeys((*_ONE, *CONDITIONS), lambda _: True),
     **dict.fromkeys(_SEVERAL, _is_listed),
     "properties": _is_of(dict),
-    "type": lambda value: _is_names(value) and bool(value) and all(each in _NAMES for each in value),
+    "type": lambda value: _is_names(value) and bool(value) and all(each in KINDS.values() for each in value),
     **dict.fromkeys(("enum", "examples"), lambda value: _is_listed(value) and _is_small(value)),
     "default": _is_small,
     "deprecated": _is_of(bool),
