@@ -1,7 +1,7 @@
 """Serves a portal over stdio or HTTP until the client disconnects or the process is stopped."""
 
 import asyncio
-import io
+import math
 import os
 import select
 import socket
@@ -15,9 +15,11 @@ from typing import Any, Final
 import anyio
 import anyio.to_thread
 import uvicorn
+from anyio.abc import ObjectReceiveStream, ObjectSendStream
 from mcp.server.lowlevel import Server
-from mcp.server.stdio import stdio_server
 from mcp.server.transport_security import TransportSecuritySettings
+from mcp.shared.message import SessionMessage
+from mcp_types import jsonrpc_message_adapter
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
@@ -118,24 +120,33 @@ def _readiness(portal: Portal, shows_names: bool) -> dict[str, Json]:
     return answer
 
 
-class ClientLines(anyio.AsyncFile[str]):
-    """Reads the client's lines from stdin. Cancellable at any time.
+class ClientMessages(ObjectReceiveStream[SessionMessage | Exception]):
+    """The client's messages, one per line of stdin, as the SDK's read stream. Cancellable at any time.
 
-    Waits for the pipe in the event loop, because a thread per line makes trivial scripts slower.
+    It reads in the task that handles them: a thread or another task makes trivial scripts slower.
     """
 
     def __init__(self, descriptor: int) -> None:
-        super().__init__(io.StringIO())
         self._descriptor = descriptor
         self._kept = bytearray()
 
-    async def readline(self) -> str:
-        """The next line with its line feed; "" after the last."""
+    async def receive(self) -> SessionMessage | Exception:
+        if not (line := await self._line()):
+            raise anyio.EndOfStream
+        try:
+            return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+        except ValueError as error:  # the SDK answers it
+            return error
+
+    async def _line(self) -> str:
+        """The next line; "" after the last."""
         searched = 0
         while (end := self._kept.find(b"\n", searched)) < 0:
             searched = len(self._kept)
-            data = await self._read()
-            if not data:
+            # epoll rejects files and /dev/null; neither of them blocks.
+            with suppress(PermissionError):
+                await anyio.wait_readable(self._descriptor)
+            if not (data := os.read(self._descriptor, 1 << 16)):
                 end = searched
                 break
             self._kept += data
@@ -143,33 +154,41 @@ class ClientLines(anyio.AsyncFile[str]):
         del self._kept[: end + 1]
         return line.decode("utf-8", "replace")
 
-    async def _read(self) -> bytes:
-        # epoll rejects files and /dev/null; neither of them blocks.
-        with suppress(PermissionError):
-            await anyio.wait_readable(self._descriptor)
-        return os.read(self._descriptor, 1 << 16)
+    async def aclose(self) -> None:
+        """Do nothing: the process owns stdin."""
 
 
-class ClientAnswers(anyio.AsyncFile[str]):
-    """Writes the portal's answers to stdout. Can be cancelled while the client does not read."""
+class ClientAnswers(ObjectSendStream[SessionMessage]):
+    """Writes the portal's messages to stdout, one per line, as the SDK's write stream."""
 
     def __init__(self, descriptor: int) -> None:
-        super().__init__(io.StringIO())
         self._descriptor = descriptor
         self._room = select.poll()
         self._room.register(descriptor, select.POLLOUT)
+        self._queue, self._waiting = anyio.create_memory_object_stream[bytes](math.inf)
+        self._unwritten = 0
 
-    async def write(self, text: str) -> None:  # type: ignore[override]  # the number of characters is never used
-        data = text.encode()
+    async def send(self, item: SessionMessage) -> None:
+        """Write a message at once if that does not block, else queue it: no line is cut if its sender is cancelled."""
+        line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
         # A pipe that is ready for writing accepts so many bytes without blocking.
-        if len(data) <= select.PIPE_BUF and self._room.poll(0):
-            data = data[os.write(self._descriptor, data) :]
-        while data:
-            written = await anyio.to_thread.run_sync(os.write, self._descriptor, data, abandon_on_cancel=True)
-            data = data[written:]
+        is_short = not self._unwritten and len(line) <= select.PIPE_BUF
+        if is_short and self._room.poll(0) == [(self._descriptor, select.POLLOUT)]:
+            line = line[os.write(self._descriptor, line) :]
+        if line:
+            self._unwritten += 1
+            self._queue.send_nowait(line)
 
-    async def flush(self) -> None:
-        """Do nothing: `write` does not buffer."""
+    async def write(self) -> None:
+        """Write what is queued, until the stream is closed. Can be cancelled while the client does not read."""
+        async for line in self._waiting:
+            while line:
+                write = partial(os.write, self._descriptor, line)
+                line = line[await anyio.to_thread.run_sync(write, abandon_on_cancel=True) :]
+            self._unwritten -= 1
+
+    async def aclose(self) -> None:
+        self._queue.close()
 
 
 async def serve_stdio(
@@ -182,11 +201,12 @@ async def serve_stdio(
     with running(manifest, "", 0) as announce:
         async with (
             open_portal(manifest, progress, profile=profile) as portal,
-            stdio_server(stdin=ClientLines(sys.stdin.fileno()), stdout=answers) as (reader, writer),
+            anyio.create_task_group() as tasks,
             _reloading(portal, portal.reload.apply, announce, anyio.CancelScope()),
         ):
-            server = build_server(portal)
-            await server.run(reader, writer, server.create_initialization_options())
+            tasks.start_soon(answers.write)
+            server, messages = build_server(portal), ClientMessages(sys.stdin.fileno())
+            await server.run(messages, answers, server.create_initialization_options())
 
 
 @asynccontextmanager

@@ -12,13 +12,12 @@ import anyio
 from anyio.abc import SocketStream, UNIXSocketStream
 from mcp import Client, StdioServerParameters
 from mcp.client._transport import Transport
-from mcp.server.stdio import stdio_server
 from mcp_types import CallToolResult, ElicitResult
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
 from portal.app.composition import open_portal
-from portal.app.serving import ClientAnswers, ClientLines
+from portal.app.serving import ClientAnswers, ClientMessages
 from tests.one_sandbox import shared
 from tests.portal.chatty_server import SECRET, Chatty
 from tests.portal.peers import DEADLINE_SECONDS, http_app, write_manifest
@@ -102,9 +101,9 @@ async def stdio_peer(serve: Callable[[Any, Any], Awaitable[None]]) -> AsyncItera
             try:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(until_signalled, relay, tasks.cancel_scope)
-                    lines, answers = ClientLines(streams[0]), ClientAnswers(streams[1])
-                    async with stdio_server(lines, answers) as (reader, writer):
-                        await serve(reader, writer)
+                    answers = ClientAnswers(streams[1])
+                    tasks.start_soon(answers.write)
+                    await serve(ClientMessages(streams[0]), answers)
                     tasks.cancel_scope.cancel()
             except* BrokenPipeError:  # no one reads any longer
                 pass

@@ -1,6 +1,7 @@
 """The portal over HTTP: who may talk to it, MCP for many clients at once, and the messages of a client over stdio."""
 
 import asyncio
+import json
 import os
 import socket
 import time
@@ -14,6 +15,8 @@ import httpx2
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCNotification
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
@@ -25,7 +28,7 @@ from manifests.portal_manifest import AuthSettings, PortalManifest, ServerSettin
 from portal.app import serving
 from portal.app.http_access import HttpAccess, HttpAccessMiddleware, sign_in_routes
 from portal.app.replicas import MAX_REQUEST_BYTES
-from portal.app.serving import ClientAnswers, ClientLines, build_http_app
+from portal.app.serving import ClientAnswers, ClientMessages, build_http_app
 from portal.base.errors import OpenBindError
 from portal.calls.fetch import FROM_SCRIPT
 from portal.identity.sign_in import SignInError
@@ -278,38 +281,48 @@ async def test_an_answer_arrives_whole_however_long_it_is(size: int) -> None:
     received = bytearray()
 
     def read_all() -> None:
-        while len(received) < size + 5:
+        while received.count(b"\n") < 2:
             received.extend(os.read(reader, 1 << 16))
 
+    answers = ClientAnswers(writer)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(anyio.to_thread.run_sync, read_all)
-        answers = ClientAnswers(writer)
-        await answers.write("x" * size)
-        await answers.write("last\n")
-    assert bytes(received) == b"x" * size + b"last\n"
+        tasks.start_soon(answers.write)
+        for method in ("x" * size, "last"):
+            await answers.send(SessionMessage(JSONRPCNotification(jsonrpc="2.0", method=method)))
+        await answers.aclose()
+    assert [json.loads(line)["method"] for line in received.splitlines()] == ["x" * size, "last"]
 
 
 async def test_lines_come_whole_however_they_are_sent() -> None:
     reader, writer = os.pipe()
-    long = b"x" * 300_000 + b"\n"
+    ab, c, long, last = (_line(method) for method in ("ab", "c", "x" * 300_000, "last"))
 
     def send() -> None:
-        for piece in (b"a", b"b\nc\n", long, b"no end"):
+        for piece in (ab[:9], ab[9:] + c, long, b"no json\n", last.rstrip()):
             os.write(writer, piece)
         os.close(writer)
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(anyio.to_thread.run_sync, send)
-        lines = [line async for line in ClientLines(reader)]
-    assert lines == ["ab\n", "c\n", long.decode(), "no end"]
+        methods = [_method(each) async for each in ClientMessages(reader)]
+    assert methods == ["ab", "c", "x" * 300_000, None, "last"]
 
 
-@pytest.mark.parametrize("content", [b"", b"a\nb"])
-async def test_lines_come_from_files_too(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "messages").write_bytes(content)
+@pytest.mark.parametrize("methods", [[], ["a", "b"]])
+async def test_lines_come_from_files_too(tmp_path: Path, methods: list[str]) -> None:
+    (tmp_path / "messages").write_bytes(b"".join(map(_line, methods)))
     with (tmp_path / "messages").open("rb") as file:
-        lines = [line async for line in ClientLines(file.fileno())]
-    assert "".join(lines).encode() == content
+        assert [_method(each) async for each in ClientMessages(file.fileno())] == methods
+
+
+def _line(method: str) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "method": method}).encode() + b"\n"
+
+
+def _method(item: SessionMessage | Exception) -> str | None:
+    """The method of a notification; None for a line that is no message."""
+    return getattr(item.message, "method", None) if isinstance(item, SessionMessage) else None
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
