@@ -197,12 +197,7 @@ class Session:
         """Send one request, which the upstream may continue after its caller is gone."""
         options = CallOptions(headers=self.revision.headers(method, params))
         params = self.revision.params(params, meta, is_traced=True)
-        # Closing the request ends it: nothing can arrive for it after its caller is gone.
-        if self.wire.closes_requests:
-            return await self.wire.send_raw_request(method, params, options, progress=progress)
-        with self.wire.abandoned.sending(owner) as request_id:
-            options["request_id"] = request_id
-            return await self.wire.send_raw_request(method, params, options, progress=progress)
+        return await self.wire.send_raw_request(method, params, options, progress=progress, owners=[owner])
 
     async def _request(self, method: str, params: dict[str, Json]) -> dict[str, Json]:
         """Send one request of the connection itself."""

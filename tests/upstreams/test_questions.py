@@ -89,26 +89,23 @@ async def never_answered(answers: dict[str, Json]) -> dict[str, Json]:
     return asking(SAMPLE)
 
 
-async def abandon(requests: AbandonedRequests, owner: str | None) -> int:
-    with anyio.CancelScope() as scope, requests.sending(owner) as request_id:
-        scope.cancel()
-        await anyio.lowlevel.checkpoint()
-    return request_id
-
-
 async def test_abandoned_request_is_its_owners_until_it_is_answered() -> None:
-    requests = AbandonedRequests()
-    first, second, third = [await abandon(requests, owner) for owner in ("a", "a", None)]
+    requests = abandoned("a", "a", None)
     assert requests.owners() == {"a", None}
-    assert requests.answered(first) and requests.answered(str(third))
+    assert requests.answered(0) and requests.answered(2)
     assert requests.owners() == {"a"}
-    assert requests.answered(second)
+    assert requests.answered(1)
     assert requests.owners() == set()
 
 
-async def test_only_the_first_answer_to_what_was_sent_is_one() -> None:
+async def test_only_the_first_answer_to_an_abandoned_request_is_one() -> None:
+    requests = abandoned("a")
+    assert [requests.answered(each) for each in (0, None, 7, 0)] == [True, False, False, False]
+
+
+def abandoned(*owners: str | None) -> AbandonedRequests:
+    """Abandoned requests with the ids 0, 1, ..."""
     requests = AbandonedRequests()
-    abandoned = await abandon(requests, "a")
-    with requests.sending("a") as request_id:
-        known = (request_id, abandoned, None, 7, request_id, abandoned)
-        assert [requests.answered(each) for each in known] == [True, True, False, False, False, False]
+    for request_id, owner in enumerate(owners):
+        requests.add(request_id, owner)
+    return requests

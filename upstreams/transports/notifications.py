@@ -1,15 +1,12 @@
 """Notifications of an upstream, and the owners of requests that it may still be working on."""
 
-from collections.abc import Callable, Iterator, Set
-from contextlib import contextmanager
+from collections.abc import Callable, Set
 from functools import partial
-from itertools import count
 from typing import Any, Final
 
 import anyio
 from mcp.client import ClientSession
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost, listen
-from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ToolsListChanged
 from mcp_types import RequestId
@@ -20,8 +17,6 @@ from upstreams.transports.messages import failure_of
 ABANDONED_SECONDS: Final = 300.0
 """How long an abandoned request without an answer counts as in flight. A cancelled request is never answered."""
 
-# Far above the wire's own ids, and still a 32-bit number for servers that need one.
-_FIRST_ID: Final = 1 << 30
 TOOLS: Final = ("notifications/tools/list_changed",)
 OFFERINGS: Final = ("notifications/resources/list_changed", "notifications/prompts/list_changed")
 _RELISTEN_SECONDS: Final = 1.0
@@ -36,35 +31,16 @@ class AbandonedRequests:
     """
 
     def __init__(self) -> None:
-        self._ids = count(_FIRST_ID)
-        self._unanswered: set[RequestId] = set()
         self._abandoned: dict[RequestId, tuple[str | None, float]] = {}
         """Owner and expiry by id, oldest first."""
 
-    @contextmanager
-    def sending(self, owner: str | None) -> Iterator[int]:
-        """A context for one request of `owner` (None: of no particular caller); yields its id."""
-        request_id = next(self._ids)
-        self._unanswered.add(request_id)
-        try:
-            yield request_id
-        except (anyio.get_cancelled_exc_class(), MCPError) as error:
-            failure = failure_of(error.error) if isinstance(error, MCPError) else None
-            is_over = failure is not None and failure.outcome != "unknown"
-            if request_id in self._unanswered and not is_over:
-                self._abandoned[request_id] = (owner, anyio.current_time() + ABANDONED_SECONDS)
-            raise
-        finally:
-            self._unanswered.discard(request_id)
+    def add(self, request_id: RequestId, owner: str | None) -> None:
+        """Note a request of `owner` (None: of no particular caller) that was not answered."""
+        self._abandoned[request_id] = owner, anyio.current_time() + ABANDONED_SECONDS
 
     def answered(self, request_id: RequestId | None) -> bool:
-        """Record an answer. Returns whether it is the first to a request that was sent."""
-        known = None if request_id is None else coerce_request_id(request_id)
-        is_first = known in self._unanswered or known in self._abandoned
-        if known is not None:
-            self._unanswered.discard(known)
-            self._abandoned.pop(known, None)
-        return is_first
+        """Record an answer. Returns whether it is the first to an abandoned request."""
+        return request_id is not None and self._abandoned.pop(request_id, None) is not None
 
     def owners(self) -> Set[str | None]:
         now = anyio.current_time()

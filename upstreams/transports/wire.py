@@ -1,8 +1,7 @@
 """The JSON-RPC connection to one upstream, and how it ended."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from itertools import count
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -17,7 +16,7 @@ from mcp.shared.message import ClientMessageMetadata, SessionMessage
 
 from manifests.json_value import Json
 from upstreams.errors import UpstreamCutOffError, UpstreamError
-from upstreams.transports.messages import STRAY_ANSWER_UNITS, InboundLimits, known_handshake
+from upstreams.transports.messages import STRAY_ANSWER_UNITS, InboundLimits, failure_of, known_handshake
 from upstreams.transports.notifications import AbandonedRequests, Notifications
 
 _CLOSED: Final = object()
@@ -80,10 +79,12 @@ class Wire(JSONRPCDispatcher):
         opts: dispatcher.CallOptions | None = None,
         *,
         progress: ProgressHandler | None = None,
+        owners: Collection[str | None] = (),
         **_: Any,
     ) -> dict[str, Any]:
-        """Send a request and return its raw answer.
+        """Send a request and return its raw answer. How long to wait is up to the caller, whatever `opts` say.
 
+        If the caller gives up, the request still belongs to its `owners` until it is answered.
         The SDK's method creates two streams, a scope and a span per request, which slows sequential calls (`five_calls`
         of `python -m benchmarks.portal`).
         Raises MCPError: the answer is an error, or does not come; then `failure_of` or `is_closed` tells why.
@@ -102,15 +103,15 @@ class Wire(JSONRPCDispatcher):
                 "_meta": {**(params or {}).get("_meta", {}), "progressToken": request_id},
             }
         try:
-            # The SDK gives the probe ten seconds. Here the opener sets the limit, because a server may be slow.
-            seconds = None if method == "server/discover" else options.get("timeout")
-            with nullcontext() if seconds is None else anyio.fail_after(seconds):
-                await self._send(_request(request_id, method, params), options.get("headers"), answered)
-                answer = await answered
-        except TimeoutError:
-            raise MCPError(types.REQUEST_TIMEOUT, f"no answer to {method} in time") from None
-        except anyio.get_cancelled_exc_class():
-            if options.get("cancel_on_abandon", True):
+            await self._send(_request(request_id, method, params), options.get("headers"), answered)
+            answer = await answered
+        except (anyio.get_cancelled_exc_class(), MCPError) as error:
+            failure = failure_of(error.error) if isinstance(error, MCPError) else None
+            is_sent = failure is None or failure.outcome == "unknown"
+            if is_sent and not self.closes_requests and (answered.cancelled() or not answered.done()):
+                for owner in owners:
+                    self.abandoned.add(key, owner)
+            if not isinstance(error, MCPError) and options.get("cancel_on_abandon", True):
                 # The notice has to be sent although the caller is cancelled.
                 with anyio.CancelScope(shield=True):
                     reason = {"requestId": request_id, "reason": "caller cancelled"}
@@ -153,11 +154,11 @@ class Wire(JSONRPCDispatcher):
             # An error without an id answers the only request in flight, unless it may answer an abandoned one.
             waiting = [key for key, request in self._awaited.items() if not request.is_subscription]
             request_id = waiting[0] if len(waiting) == 1 and not self.abandoned.owners() else None
-        is_first = self.abandoned.answered(request_id)
-        request = None if request_id is None else self._awaited.get(dispatcher.coerce_request_id(request_id))
+        key = None if request_id is None else dispatcher.coerce_request_id(request_id)
+        request = None if key is None else self._awaited.get(key)
         if request is not None and not request.answered.done():
             request.answered.set_result(message)
-        elif not is_first:
+        elif not self.abandoned.answered(key):
             self._limits.take_unsolicited(STRAY_ANSWER_UNITS)
         return False
 
