@@ -2,11 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from math import inf
+from types import MappingProxyType
 from typing import Final
 
 import anyio
@@ -114,7 +115,7 @@ class Session:
     async def _is_alive(self, seconds: float) -> bool:
         try:
             with anyio.fail_after(seconds):
-                await self._request("server/discover" if self.revision.is_modern else "ping", {})
+                await self._send("server/discover" if self.revision.is_modern else "ping", {})
         except TimeoutError:
             return False
         except MCPError as error:
@@ -154,7 +155,7 @@ class Session:
                 call.progress(done, total, message)
 
         async def send(answers: dict[str, Json]) -> dict[str, Json]:
-            return await self._send(call.method, {**call.params, **answers}, meta, active.owner, note)
+            return await self._send(call.method, {**call.params, **answers}, meta, [active.owner], note)
 
         try:
             with scope:
@@ -162,7 +163,7 @@ class Session:
                 if call.tool:
                     raw = await self.questions.rounds(send, active)
                 else:
-                    raw = await self._send(call.method, call.params, meta, None, None)
+                    raw = await self._send(call.method, call.params, meta, [None])
                 complete = _complete(raw)
                 self.answers += 1
                 return complete
@@ -190,19 +191,14 @@ class Session:
         self,
         method: str,
         params: dict[str, Json],
-        meta: dict[str, Json],
-        owner: str | None,
-        progress: ProgressHandler | None,
+        meta: Mapping[str, Json] = MappingProxyType({}),
+        owners: Collection[str | None] = (),
+        progress: ProgressHandler | None = None,
     ) -> dict[str, Json]:
-        """Send one request, which the upstream may continue after its caller is gone."""
+        """Send one request, by default of the connection itself. The upstream may continue others for their owners."""
         options = CallOptions(headers=self.revision.headers(method, params))
-        params = self.revision.params(params, meta, is_traced=True)
-        return await self.wire.send_raw_request(method, params, options, progress=progress, owners=[owner])
-
-    async def _request(self, method: str, params: dict[str, Json]) -> dict[str, Json]:
-        """Send one request of the connection itself."""
-        options = CallOptions(headers=self.revision.headers(method, {}))
-        return await self.wire.send_raw_request(method, self.revision.params(params, {}), options)
+        params = self.revision.params(params, meta, is_traced=bool(owners))
+        return await self.wire.send_raw_request(method, params, options, progress=progress, owners=owners)
 
     async def _failure(self, error: MCPError) -> errors.UpstreamError:
         failure = failure_of(error.error)
@@ -239,7 +235,7 @@ class Session:
     async def _page(self, cursor: Json) -> dict[str, Json]:
         try:
             params = {} if cursor is None else {"cursor": cursor}
-            return self.revision.page(await self._request("tools/list", params))
+            return self.revision.page(await self._send("tools/list", params))
         except MCPError as error:
             failure = await self._failure(error)
             if isinstance(failure, errors.UpstreamRefusedError):

@@ -95,9 +95,8 @@ class Upstream(ListedUpstream):
         )
         self._observe = observe
         self._named_tools: Sequence[RecordedTool] = ()
-        self._named: dict[str, tuple[str, dict[str, Json]]] = {}
-        """The functions and annotations of those tools."""
         self._repeatable: dict[str, bool] = {}
+        """What `may_repeat` said about those tools."""
 
     async def started(self) -> None:
         while self.state.status == "starting":
@@ -218,14 +217,13 @@ class Upstream(ListedUpstream):
     def may_repeat(self, tool: str) -> bool:
         """Whether a call of the tool may be made twice, by its current annotations and the operator."""
         tools = (self.connector.listed_by or self).tools
-        if tools is not self._named_tools:  # naming a thousand functions takes a millisecond
-            functions = function_names([each.name for each in tools])
+        if tools is not self._named_tools:
             self._named_tools, self._repeatable = tools, {}
-            self._named = {each.name: (functions[each.name], each.annotations) for each in tools}
-        if tool not in self._repeatable:
-            function, annotations = self._named.get(tool) or (identifier(tool), {})
+        if tool not in self._repeatable:  # naming a thousand functions takes a millisecond
+            annotations = {each.name: each.annotations for each in tools}
+            function = function_names([*annotations]).get(tool) or identifier(tool)
             names = ToolNames(self.name, namespace_of(self.name), tool, function)
-            self._repeatable[tool] = may_repeat(self.spec.retries, names, annotations)
+            self._repeatable[tool] = may_repeat(self.spec.retries, names, annotations.get(tool, {}))
         return self._repeatable[tool]
 
 

@@ -4,10 +4,10 @@ import math
 import time
 from bisect import insort
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import Final
+from typing import Final, TypeAlias
 
 import anyio
 
@@ -99,6 +99,10 @@ class CallRates:
             insort(self._calls.setdefault(budget.keys, deque()), time.monotonic() - age_seconds)
 
 
+_Listing: TypeAlias = (
+    "tuple[tuple[RecordedTool, ...], Mapping[str, Hints], dict[tuple[str, ...], tuple[Decision, Hints]]]"
+)
+
 MAX_REMEMBERED: Final = 50_000
 """Cached decisions about tools."""
 
@@ -112,6 +116,7 @@ class Policy:
         # Names compare equal whatever their former name, but rules match that, too. So it is a part of the key.
         self._decide = lru_cache(MAX_REMEMBERED)(lambda former, **named: decide(manifest, **named))
         self._listings: dict[str, _Listing] = {}
+        """By upstream, the tools it lists, their hints, and what was decided about its functions."""
 
     def about(self, upstream: str, tool: str, function: str, hints: Hints) -> Decision:
         """Decide about a tool itself, whatever the arguments. `function` is its name in its namespace."""
@@ -134,25 +139,16 @@ class Policy:
         Also returns what its tool declares in that listing, or declared when it was last listed.
         """
         upstream, tool, name = function.upstream, function.recorded.name, function.name
-        known = self._listings.get(upstream)
-        if known is None or known.tools is not tools:
-            known = self._listings[upstream] = _Listing(tools)
-        key = tool, name, former_of(name)
-        if (found := known.decided.get(key)) is None:
-            hints = known.hints.get(tool) or Hints.of(function.recorded.annotations)
-            found = self.about_listed(upstream, tools, tool, name, hints), hints
-            if tool in known.hints:  # else another function may have another recorded tool of this name
-                known.decided[key] = found
+        if (known := self._listings.get(upstream)) is None or known[0] is not tools:
+            hints = {each.name: Hints.of(each.annotations) for each in tools}
+            known = self._listings[upstream] = tools, hints, {}
+        _, listed, decided = known
+        if (found := decided.get(key := (tool, name, former_of(name)))) is None:
+            declared = listed.get(tool) or Hints.of(function.recorded.annotations)
+            found = self.about_listed(upstream, tools, tool, name, declared), declared
+            if tool in listed:  # else another function may have another recorded tool of this name
+                decided[key] = found
         return found
-
-
-class _Listing:
-    """The hints of the tools that an upstream lists, by name, and what was decided about its functions so far."""
-
-    def __init__(self, tools: tuple[RecordedTool, ...]) -> None:
-        self.tools = tools
-        self.hints = {each.name: Hints.of(each.annotations) for each in tools}
-        self.decided: dict[tuple[str, ...], tuple[Decision, Hints]] = {}
 
 
 @dataclass(frozen=True, eq=False)
