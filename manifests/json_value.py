@@ -109,9 +109,9 @@ def _fits_plainly(value: Json, schema: SoundNode) -> bool:
     if not isinstance(value, dict):
         return True
     known = schema.get("properties", {})
-    if not all(key in value for key in schema.get("required", ())):
-        return False
     if "additionalProperties" in schema and not value.keys() <= known.keys():
+        return False
+    if not all(key in value for key in schema.get("required", ())):
         return False
     return all(_fits_plainly(each, known[key]) for key, each in value.items() if key in known)
 

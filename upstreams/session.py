@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from math import inf
-from types import MappingProxyType
 from typing import Final
 
 import anyio
@@ -191,13 +190,13 @@ class Session:
         self,
         method: str,
         params: dict[str, Json],
-        meta: Mapping[str, Json] = MappingProxyType({}),
+        meta: Mapping[str, Json] | None = None,
         owners: Collection[str | None] = (),
         progress: ProgressHandler | None = None,
     ) -> dict[str, Json]:
         """Send one request, by default of the connection itself. The upstream may continue others for their owners."""
         options = CallOptions(headers=self.revision.headers(method, params))
-        params = self.revision.params(params, meta, is_traced=bool(owners))
+        params = self.revision.params(params, meta or {}, is_traced=bool(owners))
         return await self.wire.send_raw_request(method, params, options, progress=progress, owners=owners)
 
     async def _failure(self, error: MCPError) -> errors.UpstreamError:

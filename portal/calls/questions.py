@@ -246,8 +246,7 @@ class Questions:
     @cached_property
     def declared(self) -> dict[str, Json]:
         """The client's capabilities for questions of upstreams."""
-        can = self.capabilities
-        if can is None:
+        if (can := self.capabilities) is None:
             return {}
         declared = can.model_dump(by_alias=True, mode="json", exclude_none=True, include={"elicitation"})
         # Declare sampling without its tools and context, which are not passed on.
