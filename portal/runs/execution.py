@@ -315,7 +315,7 @@ class Execution:
             if segment.journal is not None:
                 segment.journal.note_notices(notices)
             context.history.record_namespaces(snapshot.library, prepared.names)
-            calls = Pipeline(replace(context, snapshot=snapshot))
+            calls = Pipeline(context if snapshot is context.snapshot else replace(context, snapshot=snapshot))
             stage("running the script")
             try:
                 result = await run.execute(snapshot.table(prepared.names), calls, calls)

@@ -167,10 +167,11 @@ async def _until_disconnected(context: Context, work: Callable[[], Awaitable[Res
     Source: MCP 2025-11-25, basic/transports#resumability-and-redelivery.
     """
     request = context.request
-    result: Result | MCPError = MCPError(INTERNAL_ERROR, "the client disconnected")
+    result: Result | MCPError
     if not isinstance(request, Request) or context.protocol_version in MODERN_PROTOCOL_VERSIONS:
         result = await work()
     else:
+        result = MCPError(INTERNAL_ERROR, "the client disconnected")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(until_gone, request.receive, tasks.cancel_scope.cancel)
             result = await work()
