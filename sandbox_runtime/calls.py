@@ -202,7 +202,7 @@ class Answers:
         # Text that repeats the value does not count.
         size = len(value)
         if content is not None:
-            more = b",%b,%b" % (encode(content), encode(outcome.beside))
+            more = b",%b" % encode([content, outcome.beside])[1:-1]
             size += sum(len(encode(content[at])) for at in outcome.beside)
         if size <= self._bounds.limits.outcome_bytes:
             self.value_bytes += size

@@ -243,7 +243,7 @@ def _request(
     request_id: types.RequestId, method: str, params: Mapping[str, Json] | None
 ) -> types.JSONRPCRequest:
     more: dict[str, Any] = {"params": dict(params)} if params else {}
-    return types.JSONRPCRequest.model_construct(jsonrpc="2.0", id=request_id, method=method, **more)
+    return types.JSONRPCRequest(jsonrpc="2.0", id=request_id, method=method, **more)
 
 
 def _closed() -> MCPError:
