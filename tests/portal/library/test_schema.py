@@ -30,6 +30,23 @@ def test_what_is_refused_breaks_the_schema(schema: Json, value: Json) -> None:
     assert not (is_refused(schema, value) and Draft202012Validator(schema).is_valid(value))
 
 
+@given(schemas(with_negations=True), json_values())
+@depth(4)
+def test_what_fits_without_a_step_fits_with_them(schema: Json, value: Json) -> None:
+    root = sound_schema(schema)
+    at_once = SchemaValidator(root).validate(value, max_steps=0)
+    if at_once.is_complete and not at_once.errors:
+        assert not SchemaValidator({"allOf": [root]}).validate(value, 20_000).errors
+
+
+def test_plain_arguments_fit_without_a_step_and_wrong_ones_do_not() -> None:
+    schema = {**arguments(("a",), a=TEXT, b={"type": "number"}), "additionalProperties": False}
+    right = [{"a": "x"}, {"a": "x", "b": 1.5}]
+    wrong = [{}, {"a": 1}, {"a": None}, {"a": "x", "b": True}, {"a": "x", "c": 1}, []]
+    validate = SchemaValidator(sound_schema(schema)).validate
+    assert [validate(each, 0).is_complete for each in right + wrong] == [True] * 2 + [False] * 6
+
+
 @pytest.mark.parametrize(
     ("schema", "right", "wrong"),
     [
