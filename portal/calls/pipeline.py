@@ -304,7 +304,8 @@ async def _decided(
     # If the rule is gone since then, a denial still holds, and so do the arguments that a person wrote. Read before its
     # turn: while the store cannot be read, other calls go on.
     asks = journal is not None and not is_approved and await journal.is_decided(call.seq, call.function)
-    # Deciding does not yield to the event loop, and long arguments take milliseconds each, so others go first.
+    # Deciding does not yield to the event loop, so a call takes a turn only if another has one. Long arguments take
+    # milliseconds each, so there others go first.
     values = (each for each in arguments.values() if isinstance(each, str | list | dict))
     is_long = any(len(each) > (LONG_TEXT if isinstance(each, str) else 0) for each in values)
     turn = run.authorization.turn

@@ -186,11 +186,10 @@ class RunAudit:
             self.audit.count_refusal(entry.error)
             self._refusal(entry.seq, function, entry.error)
             return
-        if self.audit.sink is None:
-            return
-        ms = None if entry.ended is None else round((entry.ended - entry.began) * 1000, 1)
-        code = entry.error.code if entry.error else None
-        self._call("call_ended", entry.seq, function, state=entry.state, code=code, ms=ms)
+        if self.audit.sink is not None:
+            ms = None if entry.ended is None else round((entry.ended - entry.began) * 1000, 1)
+            code = entry.error.code if entry.error else None
+            self._call("call_ended", entry.seq, function, state=entry.state, code=code, ms=ms)
 
     def _refusal(self, seq: int, function: str | None, error: CallError) -> None:
         rule: dict[str, Json] = {}
