@@ -143,15 +143,13 @@ class RunTables(Tables):
         of_these = f"FROM calls WHERE run = ? AND seq IN ({marks}) AND state"
         decided = self._value(f"SELECT count(*) {of_these} != 'waiting'", run)
         due = self._value(f"SELECT min(due_at) {of_these} = 'waiting'", run)
-        self._execute(
-            "UPDATE runs SET state = 'waiting', wake_at = ? WHERE id = ?", (0.0 if decided else due, run)
-        )
+        self._suspend(run, 0.0 if decided else due)
         self.note(run, "waiting")
 
     def postpone_run(self, run: str, epoch: int, wake_at: float) -> None:
         """Let a run that could not be resumed wait until a time. Raises FencedError."""
         self._hold(run, epoch)
-        self._execute("UPDATE runs SET state = 'waiting', wake_at = ? WHERE id = ?", (wake_at, run))
+        self._suspend(run, wake_at)
 
     def claim(self, run: str) -> StoredRun:
         """Take over a run that is due, or whose holder is gone, in order to resume it. Increments its epoch.
@@ -445,12 +443,16 @@ class RunTables(Tables):
         )
 
     def _hold(self, run: str, epoch: int) -> str:
-        """Check that the run is held under this epoch. Returns its owner. Raises FencedError."""
-        held = f"UPDATE runs SET updated = ? WHERE id = ? AND epoch = ? AND {_OPEN} RETURNING owner"
-        found = self._rows(held, self.now(), run, epoch)
+        """Check that the run is held under this epoch, until the commit. Returns its owner. Raises FencedError."""
+        held = f"SELECT owner FROM runs WHERE id = ? AND epoch = ? AND {_OPEN}{self.database.for_update}"
+        found = self._rows(held, run, epoch)
         if not found:
             raise FencedError(run)
         return str(found[0][0])
+
+    def _suspend(self, run: str, wake_at: float | None) -> None:
+        suspended = "UPDATE runs SET state = 'waiting', wake_at = ?, updated = ? WHERE id = ?"
+        self._execute(suspended, (wake_at, self.now(), run))
 
     def _lock(self, run: str) -> None:
         """Make other transactions about this run wait until this one is committed."""
