@@ -69,7 +69,7 @@ class RunTables(Tables):
         if self._value(f"SELECT count(*) FROM runs WHERE owner = ? AND {_OPEN}", row.owner) >= MAX_OPEN_RUNS:
             raise TooManyRunsError(f"this caller has {MAX_OPEN_RUNS:,} open runs, which is the limit")
         values = {
-            **asdict(row),
+            **{name: getattr(row, name) for name in _RUN_FIELDS},
             "title": self._seal.close(row.title.encode("utf-8", "replace")),
             "head": self._counted(row.owner, head),
         }
