@@ -141,10 +141,7 @@ def _encode(value: object) -> str:
 
 def _digits_limited_to(digits: int) -> AbstractContextManager[None]:
     """Set the limit of integer digits, whatever a script has set; 0 means no limit."""
-    return _AS_IT_IS if get_int_max_str_digits() == digits else _set_digits(digits)
-
-
-_AS_IT_IS = nullcontext()
+    return nullcontext() if get_int_max_str_digits() == digits else _set_digits(digits)
 
 
 @contextmanager
