@@ -38,6 +38,7 @@ _ADD_CALL: Final = (
     # The row exists if a person approved the call, which is now about to be sent.
     "ON CONFLICT (run, seq) DO UPDATE SET state = excluded.state"
 )
+_SUSPEND: Final = "UPDATE runs SET state = 'waiting', wake_at = ?, updated = ? WHERE id = ?"
 _OPEN: Final = "state IN ('running', 'waiting')"
 _DELIVERED: Final = still_waits("delivered")
 _DUE: Final = still_waits("due")
@@ -143,13 +144,13 @@ class RunTables(Tables):
         of_these = f"FROM calls WHERE run = ? AND seq IN ({marks}) AND state"
         decided = self._value(f"SELECT count(*) {of_these} != 'waiting'", run)
         due = self._value(f"SELECT min(due_at) {of_these} = 'waiting'", run)
-        self._suspend(run, 0.0 if decided else due)
+        self._execute(_SUSPEND, (0.0 if decided else due, self.now(), run))
         self.note(run, "waiting")
 
     def postpone_run(self, run: str, epoch: int, wake_at: float) -> None:
         """Let a run that could not be resumed wait until a time. Raises FencedError."""
         self._hold(run, epoch)
-        self._suspend(run, wake_at)
+        self._execute(_SUSPEND, (wake_at, self.now(), run))
 
     def claim(self, run: str) -> StoredRun:
         """Take over a run that is due, or whose holder is gone, in order to resume it. Increments its epoch.
@@ -449,10 +450,6 @@ class RunTables(Tables):
         if not found:
             raise FencedError(run)
         return str(found[0][0])
-
-    def _suspend(self, run: str, wake_at: float | None) -> None:
-        suspended = "UPDATE runs SET state = 'waiting', wake_at = ?, updated = ? WHERE id = ?"
-        self._execute(suspended, (wake_at, self.now(), run))
 
     def _lock(self, run: str) -> None:
         """Make other transactions about this run wait until this one is committed."""
