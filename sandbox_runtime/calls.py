@@ -122,7 +122,8 @@ class CallsInFlight:
         task.add_done_callback(partial(self._on_task_done, call))
 
     async def _run(self, call: GuestCall, arguments: dict[str, Json]) -> None:
-        self._answer(call, await self.port(ToolCall(call.seq, call.function, arguments)))
+        outcome = await self.port(ToolCall(call.seq, call.function, arguments))
+        self._answer(call, outcome, is_alone=len(self.running) == 1)
 
     def _on_task_done(self, call: GuestCall, task: "asyncio.Task[None]") -> None:
         del self.running[call.identity]
@@ -131,13 +132,13 @@ class CallsInFlight:
             self.fail(error)
         self.start_waiting()
 
-    def _answer(self, call: GuestCall, outcome: Outcome) -> None:
+    def _answer(self, call: GuestCall, outcome: Outcome, *, is_alone: bool = False) -> None:
         if self._is_over:
             return
         withheld = self.answers.add(call.identity, outcome)
         if withheld is not None and self.observer is not None:
             self.observer.withhold(call.seq, withheld)
-        self._send_soon()
+        self._send_soon(is_alone=is_alone)
 
     def _begin_file(self, operation: GuestCall) -> None:
         self.running[_FILE] = asyncio.get_running_loop().create_task(self._operate(operation))
@@ -159,9 +160,9 @@ class CallsInFlight:
         self.answers.add_file(operation.identity, answer)
         self._send_soon()
 
-    def _send_soon(self) -> None:
-        """Send answers together with others of the same moment, unless they fill a frame."""
-        if self.answers.fill_a_frame:
+    def _send_soon(self, *, is_alone: bool = False) -> None:
+        """Send answers together with others of the same moment, unless this one `is_alone`, or they fill a frame."""
+        if is_alone or self.answers.fill_a_frame:
             self._send_answers()
         elif not self._is_sending:
             self._is_sending = True

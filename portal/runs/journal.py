@@ -265,7 +265,7 @@ class Journal:
             await self._writer.idle()  # the transaction that creates its row may be under way
         if not self.epoch or (answer.error is not None and answer.error.code == "sandbox_busy"):
             return  # nothing is durable, or the run is tried again
-        await self._writer.flush(answer)
+        await self._writer.flush(answer, is_alone=True)
 
     async def flushed(self) -> None:
         """Write the pending outcomes, and wait for transactions under way, whose callers may be gone."""
@@ -281,8 +281,10 @@ class Journal:
                 "Nothing was sent. Split the work into several scripts, or read less.",
             )
         self._state.calls.append(row)
+        # A call whose answer the script waits for, as most do. Those of a `gather` share one transaction.
+        is_alone = self._activity.in_flight == {row.seq} and row.seq == self.ledger.calls
         try:
-            await self._writer.flush()
+            await self._writer.flush(is_alone=is_alone)
             # If this process was stopped for a while (SIGSTOP, a suspended machine), its lease may have run out, and
             # another portal would report the call as unknown while this one sends it.
             if row.state == "intended":
@@ -329,11 +331,20 @@ class JournalWriter:
         self._under_way: _Transaction | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    async def flush(self, answer: Answer | None = None) -> None:
-        """Write everything that was noted before this call. Raises StoreError, FencedError."""
-        transaction = self._next()
+    async def flush(self, answer: Answer | None = None, *, is_alone: bool = False) -> None:
+        """Write everything that was noted before this call. Raises StoreError, FencedError.
+
+        The transaction begins at once if it `is_alone`: nothing of this turn of the loop can share it.
+        """
+        if self._due is None:
+            self._due = _Transaction()
+            if not is_alone:
+                asyncio.get_running_loop().call_soon(self._begin)
+        transaction = self._due
         transaction.is_awaited = True
         transaction.answer = answer or transaction.answer
+        if is_alone:
+            self._begin()
         await transaction.ended.wait()
         if transaction.error is not None:
             raise transaction.error
@@ -347,7 +358,8 @@ class JournalWriter:
         """Write the outcomes that are not written, without waiting."""
         self._timer = None
         if self._state.outcomes:
-            self._next()
+            self._due = self._due or _Transaction()
+            self._begin()
 
     async def idle(self) -> None:
         """Wait until no transaction is due or under way. Those who wanted them may be gone."""
@@ -358,18 +370,12 @@ class JournalWriter:
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(seconds, self.write_outcomes)
 
-    def _next(self) -> _Transaction:
-        """The transaction that begins in the loop's next turn, or when the one under way has ended."""
-        if self._due is None:
-            self._due = _Transaction()
-            if self._under_way is None:
-                asyncio.get_running_loop().call_soon(self._begin)
-        return self._due
-
     def _begin(self) -> None:
-        transaction, self._due = self._due, None
-        assert transaction is not None and self._under_way is None
-        self._under_way = transaction
+        """Begin the transaction that is due, if any. While one is under way, it begins when that has ended."""
+        transaction = self._due
+        if transaction is None or self._under_way is not None:
+            return
+        self._due, self._under_way = None, transaction
         if not (transaction.is_awaited or self._state.outcomes):
             self._end(transaction, None, None)  # the previous one wrote everything
             return
@@ -402,8 +408,7 @@ class JournalWriter:
             if not transaction.is_awaited:
                 log.error("run_not_journaled", run=self._state.piece.run_id, error=str(error))
         transaction.ended.set()
-        if self._due is not None:
-            self._begin()
+        self._begin()
 
 
 def write_rows(tables: RunTables, *, rows: Rows, mask: Callable[[str], str], max_age_days: float) -> None:

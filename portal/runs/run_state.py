@@ -68,11 +68,11 @@ class Rows(NamedTuple):
             if (record := self.head.record) is not None:  # its settings have whole namespaces of the library
                 texts += [record.script, record.settings]
         sizes = [len(text or b"") for text in texts]
-        left = _BRIEF_BYTES - sum(sizes) - 8 * len(sizes) - 200 * len(self.entries)
-        values = [[one.value, one.content, one.data] for one in outcomes]
+        rows, values = len(self.entries), [[one.value, one.content, one.data] for one in outcomes]
         if (end := self.answer) is not None:
-            values += [[end.result, end.stdout, [*end.calls], [*end.emitted], [*end.notices]]]
-        return not is_larger(values, left)
+            rows += len(end.calls)
+            values += [[end.result, end.stdout, [*end.emitted], [*end.notices]]]
+        return not is_larger(values, _BRIEF_BYTES - sum(sizes) - 8 * len(sizes) - 200 * rows)
 
 
 @dataclass(eq=False)

@@ -16,7 +16,7 @@ import re
 import types
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from sys import get_int_max_str_digits, set_int_max_str_digits
 from typing import Any
 
@@ -139,9 +139,13 @@ def _encode(value: object) -> str:
         return _encoder.encode(value)
 
 
-@contextmanager
-def _digits_limited_to(digits: int) -> Iterator[None]:
+def _digits_limited_to(digits: int) -> AbstractContextManager[None]:
     """Set the limit of integer digits, whatever a script has set; 0 means no limit."""
+    return nullcontext() if get_int_max_str_digits() == digits else _set_digits(digits)
+
+
+@contextmanager
+def _set_digits(digits: int) -> Iterator[None]:
     chosen = get_int_max_str_digits()
     set_int_max_str_digits(digits)
     try:

@@ -1,9 +1,17 @@
 """Calls: how scripts write them, what a port and its observer see, and the end of those that are never awaited."""
 
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import anyio.lowlevel
 import pytest
 
 from manifests.grants import Limits
 from manifests.json_value import Json
+from sandbox_runtime.call_port import Outcome, ToolCall
+from sandbox_runtime.calls import CallsInFlight
+from sandbox_runtime.result import Bounds
 from tests.sandbox_runtime.running import EchoPort, Heard, Runner, answering
 
 pytestmark = pytest.mark.anyio
@@ -14,6 +22,24 @@ SIGNATURE = "(*, count: int = 10) -> list[dict]"
 async def test_calls_beyond_parallel_calls_start_as_others_end(run: Runner) -> None:
     script = "len(await asyncio.gather(*[git.git_log(count=i) for i in range(30)]))"
     assert (await run(script, limits=Limits(parallel_calls=4, wall_seconds=5))).value == 30
+
+
+async def test_a_lone_answer_is_sent_in_the_turn_of_its_call_and_those_of_one_moment_together() -> None:
+    told = list[bytes]()
+
+    async def port(_: ToolCall) -> Outcome:
+        asyncio.get_running_loop().call_soon(told.append, b"next turn")
+        return Outcome(0)
+
+    worker: Any = SimpleNamespace(
+        is_alive=True, is_congested=False, send=lambda _, answers: told.append(answers)
+    )
+    calls = CallsInFlight(worker, port, None, Bounds(Limits(), str), pytest.fail, None, None)
+    for batch in (b"1 git.git_log {}", b"2 git.git_log {}\n3 git.git_log {}"):
+        calls.receive(batch)
+        while calls.running:
+            await anyio.lowlevel.checkpoint()
+    assert told == [b"[1,1,0]", b"next turn", b"next turn", b"[2,1,0],[3,1,0]", b"next turn"]
 
 
 async def test_timeout_in_the_script_cancels_its_call(run: Runner) -> None:

@@ -73,6 +73,7 @@ class PassingError(DatabaseError):
 class PostgresDatabase:
     """One connection, reopened when it is lost. Raises DatabaseError: it cannot be opened."""
 
+    for_update = " FOR UPDATE"
     keeps_runs = False
 
     def __init__(self, url: str) -> None:

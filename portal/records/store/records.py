@@ -114,7 +114,7 @@ class FencedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """One run. Times are seconds since 1970. `title` is the first line of its script."""
+    """One run. Times are seconds since 1970; `updated` is that of its state. `title` is its script's first line."""
 
     id: str
     owner: str
@@ -194,7 +194,7 @@ class Sealed(bytes):
     """Bytes that are already closed by a Seal."""
 
 
-MAX_UNPACKED_BYTES: Final = 500
+MAX_UNPACKED_BYTES: Final = 2_000
 """Shorter contents are not compressed: compressing takes longer than writing them."""
 
 

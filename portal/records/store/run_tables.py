@@ -38,6 +38,7 @@ _ADD_CALL: Final = (
     # The row exists if a person approved the call, which is now about to be sent.
     "ON CONFLICT (run, seq) DO UPDATE SET state = excluded.state"
 )
+_SUSPEND: Final = "UPDATE runs SET state = 'waiting', wake_at = ?, updated = ? WHERE id = ?"
 _OPEN: Final = "state IN ('running', 'waiting')"
 _DELIVERED: Final = still_waits("delivered")
 _DUE: Final = still_waits("due")
@@ -69,7 +70,7 @@ class RunTables(Tables):
         if self._value(f"SELECT count(*) FROM runs WHERE owner = ? AND {_OPEN}", row.owner) >= MAX_OPEN_RUNS:
             raise TooManyRunsError(f"this caller has {MAX_OPEN_RUNS:,} open runs, which is the limit")
         values = {
-            **asdict(row),
+            **{name: getattr(row, name) for name in _RUN_FIELDS},
             "title": self._seal.close(row.title.encode("utf-8", "replace")),
             "head": self._counted(row.owner, head),
         }
@@ -143,15 +144,13 @@ class RunTables(Tables):
         of_these = f"FROM calls WHERE run = ? AND seq IN ({marks}) AND state"
         decided = self._value(f"SELECT count(*) {of_these} != 'waiting'", run)
         due = self._value(f"SELECT min(due_at) {of_these} = 'waiting'", run)
-        self._execute(
-            "UPDATE runs SET state = 'waiting', wake_at = ? WHERE id = ?", (0.0 if decided else due, run)
-        )
+        self._execute(_SUSPEND, (0.0 if decided else due, self.now(), run))
         self.note(run, "waiting")
 
     def postpone_run(self, run: str, epoch: int, wake_at: float) -> None:
         """Let a run that could not be resumed wait until a time. Raises FencedError."""
         self._hold(run, epoch)
-        self._execute("UPDATE runs SET state = 'waiting', wake_at = ? WHERE id = ?", (wake_at, run))
+        self._execute(_SUSPEND, (wake_at, self.now(), run))
 
     def claim(self, run: str) -> StoredRun:
         """Take over a run that is due, or whose holder is gone, in order to resume it. Increments its epoch.
@@ -445,9 +444,9 @@ class RunTables(Tables):
         )
 
     def _hold(self, run: str, epoch: int) -> str:
-        """Check that the run is held under this epoch. Returns its owner. Raises FencedError."""
-        held = f"UPDATE runs SET updated = ? WHERE id = ? AND epoch = ? AND {_OPEN} RETURNING owner"
-        found = self._rows(held, self.now(), run, epoch)
+        """Check that the run is held under this epoch, until the commit. Returns its owner. Raises FencedError."""
+        held = f"SELECT owner FROM runs WHERE id = ? AND epoch = ? AND {_OPEN}{self.database.for_update}"
+        found = self._rows(held, run, epoch)
         if not found:
             raise FencedError(run)
         return str(found[0][0])

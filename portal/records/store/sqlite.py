@@ -34,6 +34,8 @@ class SqliteDatabase:
     has the same methods, and takes the same statements: `?` marks a value.
     """
 
+    for_update = ""
+    """Ends a query whose rows nobody else may change until the commit. Here, one transaction writes at a time."""
     keeps_runs = True
     """Whether a waiting run stays with its portal while that is alive, near its upstreams and its client."""
     address = "127.0.0.1"

@@ -25,6 +25,9 @@ Path = tuple[str, ...]
 _Position = tuple[int, int]
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _BINDING = (*FUNCTIONS, ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar, ast.MatchMapping)
+_NAMING = frozenset((ast.Name, ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal, ast.arg, *_BINDING))
+"""The kinds of nodes that bind a name, or say where it is bound."""
+_LEAVES = frozenset((ast.Name, ast.Constant))
 
 
 @dataclass(eq=False, slots=True)
@@ -61,6 +64,7 @@ class Names:
         self.known = frozenset(known)
         self.module = Scope(tree, None)
         self.parents: dict[ast.AST, ast.AST] = {}
+        self._children: dict[ast.AST, list[ast.AST]] = {}
         self._by_kind: dict[type[ast.AST], list[Any]] = {}
         self._scopes: dict[ast.AST, Scope] = {}
         self._paths: dict[ast.expr, Path | None] = {}
@@ -73,6 +77,13 @@ class Names:
         """The nodes of these kinds, kind by kind, in the order of the script."""
         for kind in kinds:
             yield from self._by_kind.get(kind, ())
+
+    def walk(self, node: ast.AST) -> Iterator[ast.AST]:
+        """A node and all below it."""
+        todo = [node]
+        for each in todo:
+            yield each
+            todo += self._children.get(each, ())
 
     def path(self, node: ast.expr) -> Path | None:
         """The library path of a name or dotted name, or None."""
@@ -192,10 +203,14 @@ class Names:
             kind = node.__class__
             self._scopes[node] = scope
             self._by_kind.setdefault(kind, []).append(node)
+            if kind in _NAMING:
+                self._bind_node(node, scope)
+            if kind in _LEAVES:
+                continue
             inner = Scope(node, scope) if kind in FUNCTIONS else scope
-            self._bind_node(node, scope)
+            children = self._children[node] = _children_of(node)
             # In the order of the script, so that `global x` is processed before x is bound.
-            for child in reversed([*ast.iter_child_nodes(node)]):
+            for child in reversed(children):
                 self.parents[child] = node
                 todo.append((child, inner))
 
@@ -241,6 +256,18 @@ class Names:
 
     def _bind(self, scope: Scope, name: str, binding: _Binding) -> None:
         scope.elsewhere.get(name, scope).bindings.setdefault(name, []).append(binding)
+
+
+def _children_of(node: ast.AST) -> list[ast.AST]:
+    """The nodes right below one: `ast.iter_child_nodes` in a third of the time, and without `ctx`."""
+    children: list[ast.AST] = []
+    for name in node._fields:
+        value = getattr(node, name, None)
+        if value.__class__ is list:
+            children += [each for each in value if isinstance(each, ast.AST)]
+        elif isinstance(value, ast.AST) and name != "ctx":
+            children.append(value)
+    return children
 
 
 def _start(node: ast.AST) -> _Position:

@@ -365,10 +365,10 @@ def _tainted(names: Names) -> frozenset[str]:
         value, targets = _assigned(node)
         if value is None:
             continue
-        bound = {part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)}
+        bound = {part.id for target in targets for part in names.walk(target) if isinstance(part, ast.Name)}
         if _is_from_result(value, names, frozenset()):
             tainted |= bound
-        for part in ast.walk(value):
+        for part in names.walk(value):
             if isinstance(part, ast.Name):
                 flows.setdefault(part.id, set()).update(bound)
     todo = [*tainted]
@@ -390,7 +390,7 @@ def _assigned(node: Any) -> tuple[ast.expr | None, list[ast.expr]]:
 
 def _is_from_result(value: ast.expr, names: Names, tainted: frozenset[str]) -> bool:
     """Whether a value may come from a result; a large expression counts as one that may."""
-    for number, part in enumerate(ast.walk(value)):
+    for number, part in enumerate(names.walk(value)):
         if number == _MAX_PARTS:
             return True
         if isinstance(part, ast.Await) or (isinstance(part, ast.Name) and part.id in tainted):

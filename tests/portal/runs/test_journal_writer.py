@@ -1,6 +1,7 @@
 """Group commits of one run, on a store that commits when the test says so, or before `submit` returns."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +18,7 @@ from portal.runs.answer import Answer
 from portal.runs.journal import Journal
 from portal.runs.leases import Leases
 from portal.runs.past import Piece, RunHead
-from sandbox_runtime.call_port import CallError
+from sandbox_runtime.call_port import CallError, Outcome
 from sandbox_runtime.recording import Recording
 from tests.portal.rows import opened
 from upstreams.redaction import Redaction
@@ -113,6 +114,20 @@ async def test_calls_of_the_same_moment_share_a_lasting_transaction(
         tasks.start_soon(committed, store, *[None] * is_held)
         assert await intend_all(journal, 1, 2, 3) == {1: None, 2: None, 3: None}
     assert (store.made, store.states()) == ([True], ["intended"] * 3)
+
+
+@pytest.mark.parametrize(("seq", "is_alone"), [(8, True), (7, False)])
+async def test_a_call_that_is_alone_is_journaled_in_its_turn_of_the_loop_and_others_wait_for_more(
+    store: Store, journal: Journal, seq: int, is_alone: bool
+) -> None:
+    async def work() -> Outcome:
+        return Outcome(error=await journal.intend(seq, "git.push"))
+
+    call = journal.call(journal.ledger[seq], work)  # the script has made eight
+    with pytest.raises(StopIteration) if is_alone else nullcontext():
+        call.send(None)
+    assert store.states() == ["intended"] * is_alone
+    call.close()
 
 
 async def test_the_answer_of_a_run_whose_first_intent_is_being_written_is_written(

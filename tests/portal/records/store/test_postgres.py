@@ -57,6 +57,17 @@ async def test_two_portals_that_lock_each_others_runs_both_get_what_they_want(sh
             assert await one.read(partial(kinds, run=name)) == ["began", "noted", "noted"]
 
 
+def test_a_run_is_locked_from_the_check_of_its_epoch_until_the_commit(shared: Tables) -> None:
+    first, second = shared(), shared()
+    run, unlocked = begun(first), "SELECT 1 FROM runs WHERE id = ? FOR UPDATE SKIP LOCKED"
+    with first.transaction():
+        first.advance(run.id, run.epoch)
+        with second.transaction():
+            assert not second.database.rows(unlocked, run.id)
+    with second.transaction():
+        assert second.database.rows(unlocked, run.id)
+
+
 async def test_what_is_written_while_the_database_restarts_is_written_once(own_server: Postgres) -> None:
     tables = Tables(own_server.new_database())
     run, numbers, is_over, written = begun(tables()), count(), anyio.Event(), list[str]()

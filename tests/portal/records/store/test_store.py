@@ -79,6 +79,13 @@ def test_a_portal_that_lost_its_run_to_another_writes_nothing_more(file: RunTabl
     assert (found.row.state, found.chunks, found.answer) == ("running", (), None)
 
 
+def test_the_time_of_a_run_is_that_of_its_state_and_not_of_its_calls(file: RunTables, run: RunRow) -> None:
+    waits(file, run)
+    assert file.row(run.id).updated == run.updated
+    parks(file, run.id)
+    assert file.row(run.id).updated != run.updated
+
+
 def test_a_run_belongs_to_its_portal_while_that_lives_and_then_to_the_first(tables: Tables) -> None:
     with living(tables) as second, living(tables) as third:
         with living(tables) as first:
