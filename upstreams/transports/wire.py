@@ -108,7 +108,8 @@ class Wire(JSONRPCDispatcher):
         except (anyio.get_cancelled_exc_class(), MCPError) as error:
             failure = failure_of(error.error) if isinstance(error, MCPError) else None
             is_sent = failure is None or failure.outcome == "unknown"
-            if is_sent and not self.closes_requests and (answered.cancelled() or not answered.done()):
+            is_open = key in self._awaited and (answered.cancelled() or not answered.done())
+            if is_sent and is_open and not self.closes_requests:
                 for owner in owners:
                     self.abandoned.add(key, owner)
             if not isinstance(error, MCPError) and options.get("cancel_on_abandon", True):
@@ -118,7 +119,7 @@ class Wire(JSONRPCDispatcher):
                     await self.notify("notifications/cancelled", reason)
             raise
         finally:
-            del self._awaited[key]
+            self._awaited.pop(key, None)
             if not answered.cancel() and not answered.cancelled():
                 answered.exception()  # mark it as retrieved, also if the request was not sent
         if isinstance(answer, types.JSONRPCError):
@@ -158,6 +159,9 @@ class Wire(JSONRPCDispatcher):
         request = None if key is None else self._awaited.get(key)
         if request is not None and not request.answered.done():
             request.answered.set_result(message)
+        elif request is not None and request.answered.cancelled():  # just now: its caller does not know yet
+            del self._awaited[key]
+            self.abandoned.answered(key)
         elif not self.abandoned.answered(key):
             self._limits.take_unsolicited(STRAY_ANSWER_UNITS)
         return False
