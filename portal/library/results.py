@@ -48,7 +48,7 @@ def parsed_text(text: str) -> Json:
     if not _may_be_data(text):
         return text
     for parse in (from_json, json.loads):  # the first is faster, but takes no lone surrogates
-        with suppress(ValueError, RecursionError):
+        with suppress(ValueError, TypeError, RecursionError):
             return parse(text)
     try:
         with warnings.catch_warnings(action="ignore"):  # such as for "\d"

@@ -114,7 +114,9 @@ class FencedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """One run. Times are seconds since 1970; `updated` is that of its state. `title` is its script's first line."""
+    """One run. Times are seconds since 1970; `updated` is that of its state, and of its questions to
+    people. `title` is its script's first line.
+    """
 
     id: str
     owner: str

@@ -39,6 +39,9 @@ _ADD_CALL: Final = (
     "ON CONFLICT (run, seq) DO UPDATE SET state = excluded.state"
 )
 _SUSPEND: Final = "UPDATE runs SET state = 'waiting', wake_at = ?, updated = ? WHERE id = ?"
+_TOUCH: Final = "UPDATE runs SET updated = ? WHERE id = ?"
+"""A task that asks a person has another status, so the time of its status changes, too."""
+
 _OPEN: Final = "state IN ('running', 'waiting')"
 _DELIVERED: Final = still_waits("delivered")
 _DUE: Final = still_waits("due")
@@ -116,6 +119,8 @@ class RunTables(Tables):
                 (run, n, self._counted(owner, chunk)),
             )
         self.database.execute_many(_ADD_CALL, [*map(self._call_values, calls)])
+        if any(call.asks for call in calls):
+            self._execute(_TOUCH, (self.now(), run))
         for call in calls:
             if call.name:
                 self._execute(
@@ -317,6 +322,7 @@ class RunTables(Tables):
             (state, self._seal.close(decision), by, run, seq),
         )
         if changed:
+            self._execute(_TOUCH, (self.now(), run))
             self._wake(run)
             self.note(run, state, seq)
         return bool(changed)

@@ -79,11 +79,16 @@ def test_a_portal_that_lost_its_run_to_another_writes_nothing_more(file: RunTabl
     assert (found.row.state, found.chunks, found.answer) == ("running", (), None)
 
 
-def test_the_time_of_a_run_is_that_of_its_state_and_not_of_its_calls(file: RunTables, run: RunRow) -> None:
+def test_the_time_of_a_run_is_that_of_its_state_and_questions_and_not_of_its_calls(
+    file: RunTables, run: RunRow
+) -> None:
+    waits(file, run, CallRow(run.id, 2, "call", "git.push", "intended"))
+    times = [file.row(run.id).updated]
     waits(file, run)
-    assert file.row(run.id).updated == run.updated
+    times.append(file.row(run.id).updated)
     parks(file, run.id)
-    assert file.row(run.id).updated != run.updated
+    times.append(file.row(run.id).updated)
+    assert times[0] == run.updated and times == sorted({*times})
 
 
 def test_a_run_belongs_to_its_portal_while_that_lives_and_then_to_the_first(tables: Tables) -> None:
