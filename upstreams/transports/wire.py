@@ -159,7 +159,9 @@ class Wire(JSONRPCDispatcher):
         request = None if key is None else self._awaited.get(key)
         if request is not None and not request.answered.done():
             request.answered.set_result(message)
-        elif request is not None and request.answered.cancelled():  # just now: its caller does not know yet
+        elif (
+            key is not None and request is not None and request.answered.cancelled()
+        ):  # its caller does not know yet
             del self._awaited[key]
             self.abandoned.answered(key)
         elif not self.abandoned.answered(key):

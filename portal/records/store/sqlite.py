@@ -35,7 +35,7 @@ class SqliteDatabase:
     """
 
     for_update = ""
-    """Ends a query whose rows nobody else may change until the commit. Here, one transaction writes at a time."""
+    """Ends a query whose rows no one else may change until the commit. Here, one transaction writes at a time."""
     keeps_runs = True
     """Whether a waiting run stays with its portal while that is alive, near its upstreams and its client."""
     address = "127.0.0.1"
