@@ -308,6 +308,21 @@ def journal_rows() -> Iterator[str]:
     )
 
 
+def trail_rows() -> Iterator[str]:
+    measured = read("trail")
+    own, without = measured["calls"], measured["off"]
+    kept, _ = measured["in_a_row"]
+    yield (
+        f"With a row in the trail for each run, a trivial script over stdio takes {own['p50_ms']:.2f} / "
+        f"{own['p99_ms']:.1f} ms, without one {without['p50_ms']:.2f} / {without['p99_ms']:.1f} ms (p50 / p99): "
+        f"{measured['p50_ms_more']:+.2f} / {measured['p99_ms_more']:+.1f} ms, where two portals without one differ by "
+        f"{measured['p50_ms_noise']:+.2f} / {measured['p99_ms_noise']:+.1f} ms. The portal computes "
+        f"{own['computing_ms']:.2f} ms instead of {without['computing_ms']:.2f} ms. {kept['runs']:,} runs in a row "
+        f"leave {kept['rows']:,} rows, and {kept['more_mb']} MB more in memory ({_machine(measured['machine'])}; "
+        "`python -m benchmarks.trail`)."
+    )
+
+
 def throughput_rows() -> Iterator[str]:
     measured = read("throughput")
     yield (
@@ -469,6 +484,7 @@ def main() -> None:
         kill_rows,
         replay_rows,
         journal_rows,
+        trail_rows,
         parked_rows,
         replicas_rows,
         load_rows,

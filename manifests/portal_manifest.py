@@ -591,10 +591,18 @@ class RunsSettings(Section):
     quota_mib: Annotated[int, Field(ge=1, le=1 << 30)] = 1024
     """MiB that one caller may keep in the store (default 1024): journals, answers and results, compressed. Beyond it
     new runs and results are refused with quota_exceeded. Does not cover what its open runs still write."""
+    trail: Literal["off", "calls", "full"] = "calls"
+    """What is kept of each run, also of those that only read, in the store for keep_days, at most 100,000 runs (default
+    calls). calls: the first line of its script, its client, sizes, and the names and times of at most 100 calls. full:
+    also its script, arguments, results and answer, up to 1 MiB. off: nothing. Does not cover the journals of runs
+    that wait or change something."""
     public_url: Url | None = None
     """The URL under which others reach this portal over HTTP, for portal.event_url. Give a variable in it a default:
     without one it counts as a secret and is masked. Default: that of the listener with --http; over stdio none, and
     events are refused."""
+    ask_in: Literal["client", "console"] = "client"
+    """Where a client asks its person about calls that wait (default client): in a form of the client, or on the page of
+    the console, if the client opens pages (elicitation by URL) and this portal has a URL; else in a form, too."""
     webhooks: Annotated[tuple[Webhook, ...], Strict(False), Field(max_length=100)] = ()
     """URLs that are notified when a run waits or ends. Default: none."""
 

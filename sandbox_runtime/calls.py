@@ -95,6 +95,8 @@ class CallsInFlight:
             task.cancel()
         if self.running:
             await asyncio.wait([*self.running.values()])
+        if self.recording is not None:
+            self.recording.value_bytes = self.answers.value_bytes
 
     def _accept(self, call: GuestCall) -> None:
         if self.observer is not None:

@@ -238,7 +238,10 @@ class Recording:
         self.worker_pid: int | None = None
         """The process id of the run's worker."""
         self.is_too_large = False
-        self._bytes = 0
+        self.bytes = 0
+        """The size of the record, about."""
+        self.value_bytes = 0
+        """What the calls returned that were made, and not replayed: known once the script has stopped."""
         self.head: Record | None = None
         """The record without its events; None before the run was prepared. `execute` adds the settings."""
         self._answers: deque[bytes] = deque()
@@ -264,7 +267,7 @@ class Recording:
         """Start recording; `head` has no events. Returns the replay log for the worker, b"" for a live run."""
         self.head = head
         self._clear()
-        self._bytes = len(head.script)
+        self.bytes = len(head.script)
         return b""
 
     def execute(self, settings: bytes) -> None:
@@ -329,8 +332,8 @@ class Recording:
             self.events.append(event)
 
     def _charge(self, size: int) -> None:
-        self._bytes += size
-        if self._bytes > MAX_RECORD_BYTES and self.is_live:
+        self.bytes += size
+        if self.bytes > MAX_RECORD_BYTES and self.is_live:
             self.is_too_large = True
             self._clear()
 

@@ -34,7 +34,7 @@ from portal.runs.components import Components
 from portal.runs.decisions import add_messages
 from portal.runs.dispatcher import Dispatcher
 from portal.runs.execution import AwaitUpstreams, Execution
-from portal.runs.leases import Address
+from portal.runs.leases import Address, public_url
 from portal.runs.service import Runs
 from portal.runs.sessions import Sessions
 from portal.runs.shapes import shapes_of
@@ -121,9 +121,10 @@ async def open_portal(
             telemetry = await _open_telemetry(stack, manifest, redact)
         is_kept = runs_scripts and runs != "none"
         place, shared = places.place_of(manifest), None
-        kept = await _open_store(stack, manifest, place) if is_kept else None
+        url = public_url(manifest.portal.runs, address)
+        kept = await _open_store(stack, manifest, place, url) if is_kept else None
         if manifest.portal.runs.is_shared:  # it has the portal's logins, and perhaps its audit log
-            shared = kept or await _opened_store(stack, manifest, place)
+            shared = kept or await _opened_store(stack, manifest, place, url)
         audit = await open_audit(manifest, shared, telemetry.refusals)
         stack.callback(audit.close)
         where_files = partial(manifest.where, "capabilities", "files")
@@ -160,6 +161,8 @@ async def open_portal(
                 tasks.start_soon(lazy.hold)
             tasks.start_soon(sessions.keep)
             service = Runs(manifest, kept, components, tasks, address)
+            stack.push_async_callback(service.trail.flush)
+            tasks.start_soon(service.trail.keep)
             execution = partial(
                 Execution,
                 gateway=Gateway(accounts, Fetchers(is_portal_port), observations, middleware, telemetry),
@@ -228,24 +231,28 @@ async def _open_telemetry(stack: AsyncExitStack, manifest: Manifest, mask: Redac
     return exported
 
 
-async def _open_store(stack: AsyncExitStack, manifest: Manifest, place: places.Place) -> RunStore | None:
-    """The store of runs; None if the default store cannot be used.
+async def _open_store(
+    stack: AsyncExitStack, manifest: Manifest, place: places.Place, url: str | None
+) -> RunStore | None:
+    """The store of runs of a portal at this base URL; None if the default store cannot be used.
 
     Raises StoreError: the manifest names a store, which cannot be used.
     """
     try:
-        return await _opened_store(stack, manifest, place)
+        return await _opened_store(stack, manifest, place, url)
     except StoreError as error:
         # Serve without the default store if it cannot be created, as in a container without a writable home.
         if manifest.portal.runs.store or not isinstance(error.__cause__, OSError):
             raise
-        log.warning("runs_not_durable", reason=str(error))
+        log.warning("runs_not_durable", reason=str(error), trail="off")
         return None
 
 
-async def _opened_store(stack: AsyncExitStack, manifest: Manifest, place: places.Place) -> RunStore:
+async def _opened_store(
+    stack: AsyncExitStack, manifest: Manifest, place: places.Place, url: str | None
+) -> RunStore:
     holder = stack.enter_context(places.present(place))
-    on_note = partial(add_messages, webhooks=manifest.portal.runs.webhooks)
+    on_note = partial(add_messages, webhooks=manifest.portal.runs.webhooks, base=url)
     store = await anyio.to_thread.run_sync(places.open_store, place, manifest, holder, on_note)
     stack.push_async_callback(store.close)
     return store

@@ -31,6 +31,8 @@ class Caller:
     """Owns runs and kept results. A bearer in a tenant and profile is one owner; callers without a bearer share one."""
     claims: tuple[tuple[str, str], ...] | None = None
     """The claims of a signed-in person that headers of upstreams name. None for other callers."""
+    client: str = field(default="", compare=False)
+    """The program that sent it, as that names itself, for people. It proves nothing."""
 
     @property
     def label(self) -> str:

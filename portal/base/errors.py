@@ -8,17 +8,17 @@ PortalError
 
 RuleError             data, not raised: a rule of the manifest refuses a call
 UnreachableError      data, not raised: the upstream of a call is down or does not answer
+SignInError           a token is refused
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import structlog
-
-from manifests.decision import Decision
 from manifests.errors import with_extra
 from sandbox_runtime.call_port import CallError
 
-log = structlog.get_logger()
+if TYPE_CHECKING:  # the command `status` has no time to import it
+    from manifests.decision import Decision
 
 ASK_OPERATOR = "Only the operator can change that: ask them."
 """A model does not learn how: it may follow an attacker's orders. `explain`, `check` and the log say how."""
@@ -78,21 +78,23 @@ class UnreachableError(CallError):
     """The upstream is down or does not answer. A fallback may answer instead."""
 
 
-def refused(qualified: str, decision: Decision, code: str | None = None) -> RuleError:
+def refused(qualified: str, decision: "Decision", code: str | None = None) -> RuleError:
     """The error of a refused call: the rule, and what the script can do. `code` overrides the decision's.
 
     The log says how the operator can grant it.
     """
+    import structlog
+
     code = code or decision.code
     why = _WHY.get(code, "was not called")
     hint = f"{decision.advice} {ASK_OPERATOR}".strip()
     message = f"{qualified} {why}: {decision.reason}"
     told = {"rule": decision.rule, "where": decision.where}
-    log.info("call_refused", function=qualified, code=code, **told, fix=decision.fix)
+    structlog.get_logger().info("call_refused", function=qualified, code=code, **told, fix=decision.fix)
     return RuleError(code, message, hint, **told)
 
 
-def approval_required(qualified: str, tool: Decision) -> RuleError:
+def approval_required(qualified: str, tool: "Decision") -> RuleError:
     """The error of a call that needs a person's approval, if no one was asked."""
     message = f"{qualified} was not called: it asks for approval by rule {tool.asks}"
     hint = "Only a person can approve it. Ask the user how to go on."
@@ -107,3 +109,14 @@ NO_UPSTREAMS = (
     "no upstreams are configured, so there are no functions. The operator can add some; `mcp-code-portal check` says "
     "how. execute_code still runs plain Python."
 )
+
+
+class SignInError(Exception):
+    """A token is refused. `code` is one of RFC 6750, or `temporarily_unavailable`. The message contains no secret.
+
+    `reason` tells operators why the identity provider cannot be asked.
+    """
+
+    def __init__(self, status: int, code: str, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.status, self.code, self.reason = status, code, reason

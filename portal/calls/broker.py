@@ -69,7 +69,7 @@ class Broker:
             # The request is built again: by now the upstream may list other tools.
             listed, arguments = self.own.fleet[function.upstream].tools, lambda: permit.arguments
             request = self.authorization.of_function(function, listed, arguments, entry.seq)
-            if entry.request and not request.is_readonly:
+            if entry.request and not request.hints.readonly:
                 raise WithheldError(not_readonly(entry.request))
             self.authorization.confirm(request, permit, entry, was_seen=was_seen)
 

@@ -158,6 +158,11 @@ class ClientChannel:
         can = self.questions.capabilities if self.questions is not None else None
         return can is not None and can.elicitation is not None and can_show_forms(can.elicitation)
 
+    @property
+    def can_open_pages(self) -> bool:
+        can = self.questions.capabilities if self.questions is not None else None
+        return can is not None and can.elicitation is not None and can.elicitation.url is not None
+
     async def ask_person(self, form: ElicitRequest) -> dict[str, Json] | None:
         """The person's answer to a form; None without an answer."""
         return None if self.questions is None else await self.questions.form(form)

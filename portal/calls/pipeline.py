@@ -182,8 +182,7 @@ async def ask(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
     # In a fallback, the person was asked about another function.
     if run.waits is None or attempt.entry.request:
         return _refuse(run, attempt, needed.error)
-    upstream = NETWORK if attempt.function is None else attempt.function.upstream
-    arguments = await run.waits.approval(attempt.call, needed, upstream, partial(_digest, run, attempt))
+    arguments = await run.waits.approval(attempt.call, needed, partial(_digest, run, attempt))
     if isinstance(arguments, CallError):
         return _refuse(run, attempt, arguments)
     refusal = await _decided(run, attempt, arguments, is_approved=True)

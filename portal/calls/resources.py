@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 
 import anyio
 
+from manifests.grants import Hints
 from manifests.json_value import Json
 from manifests.names import namespace_of
 from portal.calls.caller_upstreams import CallerUpstreams
@@ -192,7 +193,7 @@ class Resources:
     def _request(self, key: str, method: Method, arguments: dict[str, Json], entry: Entry) -> CallRequest:
         tool = self.authorization.authority.policy.about(key, method, method, HINTS)
         name = f"{namespace_of(key)}.{method}"
-        return CallRequest(name, key, tool, lambda: arguments, entry.seq, is_readonly=True)
+        return CallRequest(name, key, tool, lambda: arguments, entry.seq, Hints(readonly=True))
 
     def _upstream(self, arguments: Mapping[str, Json]) -> str:
         named, namespaces = arguments.get("upstream"), self.own.manifest.namespaces

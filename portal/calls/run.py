@@ -100,7 +100,7 @@ class CallWaits(Protocol):
     async def __call__(self, call: ToolCall, entry: Entry) -> Outcome: ...
 
     async def approval(
-        self, call: ToolCall, needed: ApprovalNeeded, upstream: str, digest_now: Callable[[], str]
+        self, call: ToolCall, needed: ApprovalNeeded, digest_now: Callable[[], str]
     ) -> dict[str, Json] | CallError: ...
 
 

@@ -198,8 +198,8 @@ class CallRequest:
     arguments: Callable[[], dict[str, Json]]
     seq: int = 0
     """The number of the call in the run."""
-    is_readonly: bool = False
-    """Whether the tool declares `readOnlyHint`."""
+    hints: Hints = field(default_factory=Hints)
+    """What the tool declares about itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +263,7 @@ class Authorization:
     ) -> CallRequest:
         """The request for a call of a function, with the decision by its upstream's current listing."""
         tool, hints = self.authority.policy.about_function(function, listed)
-        return CallRequest(function.qualified, function.upstream, tool, arguments, seq, hints.readonly)
+        return CallRequest(function.qualified, function.upstream, tool, arguments, seq, hints)
 
     def of_fetch(self, function: str, arguments: Callable[[], dict[str, Json]], seq: int = 0) -> CallRequest:
         """The request for a call of `portal.fetch`. The fetcher checks the host, at every redirect."""
@@ -293,7 +293,7 @@ class Authorization:
         if (asks or request.tool.asks) and not is_approved:
             return ApprovalNeeded(request, arguments, request.tool.asks, request.tool.asks_where)
         is_recorded = self.audit.allowed(request.seq, request.function, decision, arguments)
-        if not is_recorded and not request.is_readonly:
+        if not is_recorded and not request.hints.readonly:
             return unrecorded(request.function)
         self._count(request)
         conditions, batch = request.tool.conditions, self.audit.audit.batch
@@ -319,7 +319,7 @@ class Authorization:
             raise WithheldError(refused(request.function, decision, code))
         if request.tool.asks and not permit.is_approved:
             raise WithheldError(approval_required(request.function, request.tool))
-        if not permit.is_recorded and not request.is_readonly:
+        if not permit.is_recorded and not request.hints.readonly:
             raise WithheldError(unrecorded(request.function))
         if was_seen:
             self._count(request)

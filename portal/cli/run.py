@@ -3,6 +3,7 @@
 import sys
 from argparse import Namespace
 from collections.abc import Collection
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import anyio.to_thread
 
 from manifests.manifest import Manifest
 from portal.app.composition import open_portal
+from portal.base.caller import LOCAL
 from portal.base.requests import ExecuteCode
 from portal.cli.answers import print_answer
 from portal.cli.terminal import Terminal, shell_command, upstreams_tried
@@ -43,7 +45,8 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     ) as portal:
         try:
             request = ExecuteCode(code, timeout_seconds=options.timeout)
-            answer = await portal.execution.run(request, ledger=ledger)
+            caller = replace(LOCAL, client="command line")
+            answer = await portal.execution.run(request, caller, ledger)
             if answer.status == "waiting":
                 for notice in answer.structured()["notices"]:
                     terminal.note(notice)

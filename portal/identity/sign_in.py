@@ -30,6 +30,7 @@ from manifests.constraints import TenantName, is_safe_for_tokens
 from manifests.json_value import Json
 from manifests.portal_manifest import AuthSettings, Introspection, Tenants
 from portal.base.caller import Bearer, claim, scopes_of, texts_of, values_of
+from portal.base.errors import SignInError
 from upstreams.errors import UpstreamUnavailableError
 from upstreams.http_client import AnswerError, Guard, environment_proxy, exchange, guarded_client
 from upstreams.oauth.authorization_server import Client, form_request
@@ -72,17 +73,6 @@ _NO_CLAIMS: Final = (TypeError, ValueError, ArithmeticError, RecursionError)
 """Raised by PyJWT besides its own errors: for a key of the wrong type, or an infinite time."""
 
 _TENANT: Final = TypeAdapter(TenantName)
-
-
-class SignInError(Exception):
-    """A token is refused. `code` is one of RFC 6750, or `temporarily_unavailable`. The message contains no secret.
-
-    `reason` tells operators why the identity provider cannot be asked.
-    """
-
-    def __init__(self, status: int, code: str, message: str, reason: str = "") -> None:
-        super().__init__(message)
-        self.status, self.code, self.reason = status, code, reason
 
 
 def _invalid(why: str) -> SignInError:

@@ -35,6 +35,8 @@ class Entry:
     seq: int
     function: str
     began: float
+    at: float = 0.0
+    """When the script first made it, in seconds since 1970: a resumed run makes its calls again."""
     state: CallState = "not_started"
     ended: float | None = None
     error: CallError | None = None
@@ -79,7 +81,7 @@ class Ledger:
         return len(self.entries)
 
     def open(self, seq: int, function: str) -> None:
-        self.entries[seq] = Entry(seq, function[:200], time.monotonic())
+        self.entries[seq] = Entry(seq, function[:200], time.monotonic(), time.time())
 
     def __getitem__(self, seq: int) -> Entry:
         return self.entries[seq]

@@ -28,7 +28,8 @@ from portal.runs.shown_calls import MAX_LATER
 from sandbox_runtime.guest_json import encode
 from sandbox_runtime.result import RunError
 
-_ASKED = "kind IN ('ask', 'approve')"
+ASKED = "kind IN ('ask', 'approve')"
+"""Selects the calls that wait, or waited, for a person."""
 
 _OVER = "Read its answer, or run the script again."
 _LOOK = "Read what the run waits for and called."
@@ -67,6 +68,13 @@ def find_seen(tables: RunTables, run: str, decider: Decider, approvers: Approver
     return find_run(tables, run, decider.owner, tenant_of(own) if approvers.oversee(own, decider) else None)
 
 
+def asking_runs(tables: RunTables, decider: Decider, approvers: Approvers) -> list[RunRow]:
+    """The newest 100 of the same that wait for a person."""
+    own = decider.owner or ""
+    tenant = tenant_of(own) if approvers.oversee(own, decider) else None
+    return tables.listed(decider.owner, 100, tenant=tenant, is_asking=True)
+
+
 def decide_call(
     tables: RunTables,
     run: str,
@@ -92,7 +100,7 @@ def decide_call(
         raise refusal
     call = call_to_decide(tables, row, seq)
     run, seq = call.run, call.seq
-    if stands and (arguments is not None or not _may_stand(call, approvers)):  # later ones have the script's
+    if stands and (arguments is not None or not may_stand(call, approvers)):  # later ones have the script's
         message = f"an approval of call {seq} cannot stand for later ones"
         raise RunsError("may_not_stand", message, "Decide about each of them.")
     state: CallRowState = "approved" if is_approved else "denied"
@@ -120,7 +128,7 @@ def let_pass(tables: RunTables, run: str, seq: int, approvers: Approvers) -> boo
     definition and the rules about deciding are the same as then. Within a transaction. Raises RunsError.
     """
     call = tables.call(run, seq)
-    kept = tables.get("stands", run, call.function) if call and _may_stand(call, approvers) else None
+    kept = tables.get("stands", run, call.function) if call and may_stand(call, approvers) else None
     given = json.loads(kept or b'{"left": 0}')
     if call is None or not given["left"] or given["terms"] != [call.digest, *sorted(approvers.entries)]:
         return False
@@ -131,7 +139,8 @@ def let_pass(tables: RunTables, run: str, seq: int, approvers: Approvers) -> boo
     return True
 
 
-def _may_stand(call: CallRow, approvers: Approvers) -> bool:
+def may_stand(call: CallRow, approvers: Approvers) -> bool:
+    """Whether an approval of this call may stand for later ones."""
     return not approvers.four_eyes and call.kind == "ask" and bool(json.loads(call.shown).get("may_stand"))
 
 
@@ -140,7 +149,7 @@ def call_to_decide(tables: RunTables, row: RunRow, seq: int | None) -> CallRow:
     run = row.id
     if row.state not in OPEN:
         raise RunsError("run_ended", f"run {run} has ended: {row.state}. Nothing waits.", _OVER)
-    asked = tables.calls(run, _ASKED)
+    asked = tables.calls(run, ASKED)
     waiting = [call for call in asked if call.asks]
     # Without a number: if someone else has decided, report that, as if the call had been named.
     found = waiting or asked if seq is None else [each for each in asked if each.seq == seq]
@@ -226,8 +235,18 @@ def waiting_view(calls: Sequence[CallRow]) -> list[dict[str, Json]]:
     return views
 
 
-def add_messages(tables: RunTables, run: str, state: str, webhooks: Sequence[Webhook]) -> None:
-    """Write a message for each webhook that wants this change of a run's state. A portal sends it."""
+def console_url(base: str | None, run: str, seq: int) -> str:
+    """The page on which a person decides about a call; "" if the portal has no URL. To open it decides nothing."""
+    return f"{base.rstrip('/')}/ui/approvals#{run[:12]}-{seq}" if base else ""
+
+
+def add_messages(
+    tables: RunTables, run: str, state: str, webhooks: Sequence[Webhook], base: str | None = None
+) -> None:
+    """Write a message for each webhook that wants this change of a run's state. A portal sends it.
+
+    `base` is the URL of the portal. With it, a person who is asked gets the address of the console.
+    """
     event = "run.error" if state == "refused" else f"run.{state}"
     wanting = [webhook for webhook in webhooks if event in webhook.events]
     row = tables.row(run) if wanting else None
@@ -238,6 +257,9 @@ def add_messages(tables: RunTables, run: str, state: str, webhooks: Sequence[Web
         data["waiting"] = waiting_view(tables.calls(run, "state = 'waiting'"))
         if not data["waiting"]:
             return  # everything is decided, so the run resumes at once
+        asked = [view["seq"] for view in data["waiting"] if "asked" in view]
+        if asked and base:
+            data["url"] = console_url(base, run, asked[0])
     body = encode({"type": event, "timestamp": iso(row.updated), "data": data})
     for webhook in wanting:
         message = f"msg_{time.time_ns():016x}{secrets.token_hex(8)}"  # sorts by time
@@ -279,7 +301,8 @@ def answer_of(stored: StoredRun) -> Answer:
     if row.state in OPEN:
         waiting = waiting_view(stored.calls) if row.told == "waiting" else []
         for view in waiting:
-            for name in ("where", "may_stand"):  # a model must not learn where to change a rule
+            # A model must not learn where to change a rule. The rest is for forms.
+            for name in ("where", "may_stand", "hints"):
                 view.get("asked", {}).pop(name, None)
         return Answer(row.told, row.id, calls=calls, waiting=waiting)
     code = "run_lost" if row.state == "error" else row.state

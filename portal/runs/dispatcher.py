@@ -5,7 +5,7 @@ import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, dataclass, field, replace
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -167,10 +167,13 @@ class Dispatcher:
         if head.record is None and not head.is_background:
             await self.runs.end(run, "error")  # a run of a session, whose variables are gone
             return
+        if self._failures[run]:  # the attempt that took it over may not have counted its calls
+            past = replace(past, is_taken_over=True)
         log.info("run_taken_up", run=run, epoch=epoch)
         go_on = self.executions().get(head.profile)
         if go_on is not None:  # else a reload has removed its profile
-            answer = await go_on(Piece(run, head, past, epoch), self.runs.questions.channel(run))
+            piece = Piece(run, head, past, epoch, stored.row.began)
+            answer = await go_on(piece, self.runs.questions.channel(run))
             if answer.error is None or answer.error.code != "sandbox_busy":
                 self._failures.pop(run, None)
                 return

@@ -36,6 +36,7 @@ from portal.runs.journal import Journal, unwritten
 from portal.runs.past import Piece, RunHead, new_run_id
 from portal.runs.service import Runs
 from portal.runs.sessions import SessionError, Sessions
+from portal.runs.trail import Note
 from portal.runs.waits import Waits
 from portal.runs.workspaces import SharedWorkspace
 from sandbox_runtime.errors import DivergenceError, RecordError, ReplayInterruptedError
@@ -103,6 +104,7 @@ class Segment:
     recording: Recording | None
     journal: Journal | None
     context: RunContext
+    note: Note
 
 
 @dataclass(frozen=True)
@@ -170,20 +172,20 @@ class Execution:
         """Do one segment of a run: from start or resume until it ends or is suspended."""
         ledger = ledger if ledger is not None else Ledger()
         ledger.run_id = piece.run_id
+        note = Note()
         audit = self.audit.run(piece.run_id, piece.head.caller, self.profile)
         audit.began(piece.head.request.code, is_resumed=piece.epoch > 1)
-        status, code = "error", "internal_error"
         # The first segment is a child of the request's span. Others have their own traces, with a link to it.
         links = [link_to(piece.head.trace)] if piece.epoch else []
         with self.gateway.telemetry.script_run.span(
             "run script", {instruments.RUN: piece.run_id}, links=links
         ) as found:
             try:
-                answer = await self._run(piece, ledger, channel, audit)
-                status, code = answer.status, answer.error.code if answer.error else ""
+                answer = note.answer = await self._run(piece, ledger, channel, audit, note)
+                note.status, note.code = answer.status, answer.error.code if answer.error else ""
                 return answer
             except anyio.get_cancelled_exc_class():
-                status, code = "cancelled", ""
+                note.status, note.code = "cancelled", ""
                 if not piece.epoch:
                     with anyio.CancelScope(shield=True):
                         await self.runs.end(piece.run_id, "cancelled")
@@ -193,12 +195,15 @@ class Execution:
                     await self.runs.end(piece.run_id, "error")
                 raise
             finally:
-                audit.ended(status, code, ledger)
-                found[instruments.STATUS] = status
-                if code:
-                    found[instruments.ERROR] = code
+                audit.ended(note.status, note.code, ledger)
+                self.runs.trail.add(piece, ledger, note)
+                found[instruments.STATUS] = note.status
+                if note.code:
+                    found[instruments.ERROR] = note.code
 
-    async def _run(self, piece: Piece, ledger: Ledger, channel: ClientChannel, audit: RunAudit) -> Answer:
+    async def _run(
+        self, piece: Piece, ledger: Ledger, channel: ClientChannel, audit: RunAudit, note: Note
+    ) -> Answer:
         """Do a segment's work in a sandbox, with its session, files and journal."""
         request, caller, manifest = piece.head.request, piece.head.caller, self.authority.manifest
         limits = RunLimits.of(manifest, piece.head)
@@ -217,7 +222,7 @@ class Execution:
                 ledger.files = grants.files
                 is_journaled = session is None and self.runs.store is not None
                 recording = self._recording(piece, grants) if is_journaled else None
-                journal = self.runs.journal(piece, recording, ledger, authorization)
+                journal = note.journal = self.runs.journal(piece, recording, ledger, authorization)
                 if journal is not None and grants.files is not None:
                     grants.files.before_change = journal.before_change
                 if self.workspace is not None and grants.files is not None:
@@ -239,7 +244,7 @@ class Execution:
                     journal=journal,
                     waits=Waits(self.runs, journal, caller.run_owner, authorization, channel),
                 )
-                segment = Segment(piece, limits, notices, session, grants, recording, journal, context)
+                segment = Segment(piece, limits, notices, session, grants, recording, journal, context, note)
                 answer = await self._journaled(segment, sandbox)
             identifier = session.id if session is not None and session.alive else None
         except SessionError as error:
@@ -284,6 +289,8 @@ class Execution:
             await self.runs.end(run, answer.status, answer.dump(), epoch)
             return replace(answer, notices=(*answer.notices, _UNWRITTEN))
         finally:
+            if segment.recording is not None:  # also of a segment without an answer: suspended, or cancelled
+                segment.note.result_bytes = segment.recording.value_bytes
             with anyio.CancelScope(shield=True):
                 await journal.flushed()
             if live.get(run) is journal:  # the next segment may have begun
@@ -307,8 +314,10 @@ class Execution:
             stage("waiting for starting upstreams")
             await self._await_mentioned(context.snapshot, prepared)
             stage("checking the script")
+            began = time.perf_counter()
             async with self.catalog.steady() as snapshot:
                 error, found = await self._check(prepared, snapshot, caller)
+            segment.note.check_ms = (time.perf_counter() - began) * 1000
             if error is not None:
                 return _failed(segment, "refused", error, prepared.notices)
             notices = (*prepared.notices, *found)
@@ -349,6 +358,7 @@ class Execution:
         ledger, error, journal = segment.context.ledger, result.error, segment.journal
         ms = round(result.wall_ms, 1)
         self.gateway.telemetry.result_bytes.add(result.answers_bytes)
+        segment.note.result_bytes = result.answers_bytes
         log.info("script_ran", run=ledger.run_id, error=error and error.code, calls=ledger.calls, ms=ms)
         if journal is not None:  # it has those of earlier segments, too
             notices = journal.head.notices

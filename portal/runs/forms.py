@@ -3,6 +3,7 @@
 Rule 1: it shows what the call contains, and reads no file, because no one granted that.
 """
 
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -19,8 +20,11 @@ MAX_CALLS: Final = 10
 CHOICES: Final = ("approve", "approve_later", "deny")
 
 
-def approval_form(run: str, asked: Sequence[Json], *, four_eyes: bool) -> ElicitRequest:
-    """The form about calls of a run, or about one question of its script, as their rows show them."""
+def approval_form(run: str, asked: Sequence[Json], *, four_eyes: bool, url: str = "") -> ElicitRequest:
+    """The form about calls of a run, or about one question of its script, as their rows show them.
+
+    `url` is the page of the console about them. Without one no command is named: clients may show forms to models.
+    """
     what = "this call" if len(asked) == 1 else f"these {len(asked)} calls, which you decide together"
     lines = [f"A script (run {run}) wants to make {what}:"]
     if "question" in asked[0]:
@@ -33,11 +37,23 @@ def approval_form(run: str, asked: Sequence[Json], *, four_eyes: bool) -> Elicit
     may_stand = not four_eyes and all(each.get("may_stand") for each in asked)
     later = f"approve_later: also up to {MAX_LATER} later calls of each function in this run, unseen."
     lines += ["", later] * may_stand
+    lines += ["", f"To see more, to change arguments, or to decide call by call: {url}"] * bool(url)
     choices = [each for each in CHOICES if may_stand or each != "approve_later"]
     decision = {"type": "string", "title": "Decision", "enum": choices}
     properties: dict[str, Json] = {"decision": decision, "reason": {"type": "string", "title": "Reason"}}
     form = {"type": "object", "properties": properties, "required": ["decision"]}
     return request_of({"mode": "form", "message": escaped("\n".join(lines), "\n\t"), "requestedSchema": form})
+
+
+def page_to_open(run: str, url: str) -> ElicitRequest:
+    """The request to open the page of the console on which a person decides. Neither answer to it decides anything.
+
+    Source: MCP 2025-11-25, client/elicitation#url-mode-elicitation-requests.
+    """
+    message = (
+        f"A script (run {run}) waits for your decision. Open the page to see about what, and decide there."
+    )
+    return request_of({"mode": "url", "url": url, "elicitationId": secrets.token_hex(8), "message": message})
 
 
 def decision_of(answer: Mapping[str, Json] | None) -> dict[str, Any] | None:

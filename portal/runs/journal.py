@@ -92,11 +92,15 @@ class Journal:
         """Note that the script made a call. In a replay, its entry is restored from the journal."""
         self._state.touched.add(entry.seq)
         known = self.piece.past.entries.get(entry.seq)
-        if known is None or entry.seq not in self.piece.past.settled:
+        if known is None:
+            return
+        entry.at = known.at
+        if entry.seq not in self.piece.past.settled:
             return
         known.restore(entry)
-        # The rates of this process already count the calls that it made itself.
-        age_seconds = time.time() - known.at if known.at < self.runs.leases.began else None
+        # The rates of this process already count the calls that it made itself, or restored before.
+        is_counted = not self.piece.past.is_taken_over or known.at >= self.runs.leases.began
+        age_seconds = None if is_counted else time.time() - known.at
         self.authorization.prime(entry.seq, known.budgets, entry.sources, age_seconds)
 
     def known_outcome(self, entry: Entry) -> Outcome | None:
@@ -218,6 +222,13 @@ class Journal:
         return math.inf if row.due_at is None else row.due_at - self.store.now()
 
     # Called by the execution
+
+    def whole(self, answer: Answer, most_bytes: int) -> Rows | None:
+        """All of a run that has ended and has no row; None if its record is too large, or not known."""
+        recording = self.recording
+        if recording is None or recording.head is None or recording.bytes > most_bytes:
+            return None
+        return self._state.begin(answer)
 
     async def begin(self) -> None:
         """Create the run's row, if it is missing. Raises StoreError: it cannot be written."""
@@ -411,7 +422,7 @@ class JournalWriter:
         self._begin()
 
 
-def write_rows(tables: RunTables, *, rows: Rows, mask: Callable[[str], str], max_age_days: float) -> None:
+def write_rows(tables: RunTables, *, rows: Rows, mask: Redaction, max_age_days: float) -> None:
     """Serialize and write, in the store's thread: serializing would block the event loop."""
 
     def masked(text: bytes) -> bytes:
@@ -424,7 +435,7 @@ def write_rows(tables: RunTables, *, rows: Rows, mask: Callable[[str], str], max
         component = record.origin.component if record else ""
         if rows.is_first:
             row = new_row(run, head.caller.run_owner, head, None, max_age_days)
-            tables.create(replace(row, title=mask(row.title)), text, head.caller.label)
+            tables.create(replace(row, title=head.title(mask)), text, head.caller.label)
             text = None
     events = tuple(event.masked(mask) for event in rows.events)
     tables.advance(

@@ -9,6 +9,7 @@ from typing import Final
 import anyio
 import structlog
 
+from manifests.portal_manifest import RunsSettings
 from portal.records.store.records import StoreError
 from portal.records.store.run_tables import RunTables
 from portal.records.store.tables import LEASE_SECONDS
@@ -40,6 +41,12 @@ class Address:
         """The base URL. If it listens on all addresses, with a store: at the address that the database sees."""
         host = store.address if store is not None and self.is_everywhere else self.host
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+
+def public_url(settings: RunsSettings, address: Address | None) -> str | None:
+    """The base URL under which others reach a portal; None if there is no such URL."""
+    url = settings.public_url or (address.url() if address and not address.is_everywhere else None)
+    return url and url.rstrip("/")
 
 
 @dataclass(eq=False)

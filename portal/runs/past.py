@@ -22,6 +22,9 @@ from sandbox_runtime.call_port import CallError, Outcome
 from sandbox_runtime.guest_json import encode
 from sandbox_runtime.recording import Event, Record
 from sandbox_runtime.run import MAX_SCRIPT_BYTES, too_long
+from upstreams.redaction import Redaction
+
+MAX_TITLE: Final = 200
 
 
 @dataclass(frozen=True)
@@ -41,10 +44,15 @@ class RunHead:
     began: float = 0.0
     """In seconds since 1970."""
 
+    def title(self, mask: Redaction | None = None) -> str:
+        """The first line of its script, at most 200 characters. Masked before it is cut: half a secret is one, too."""
+        line = next(iter(self.request.code.lstrip().partition("\n")[0].splitlines()), "").rstrip()
+        return mask.start(line, MAX_TITLE) if mask else line[:MAX_TITLE]
+
 
 @dataclass(frozen=True, slots=True)
 class EntryRow:
-    """A ledger entry in the journal, with what the call counted. `at` is in seconds since 1970; `source` has lines."""
+    """A ledger entry in the journal, with what it counted. `at` is its first time since 1970, `source` has lines."""
 
     seq: int
     function: str
@@ -61,15 +69,15 @@ class EntryRow:
     @classmethod
     def of(cls, entry: Entry, budgets: tuple[KeyPath, ...]) -> "EntryRow":
         """The row of an entry, and of the budgets that its call spent."""
-        now, source = time.monotonic(), "\n".join(sorted(entry.sources))
-        ms, at = ((entry.ended or now) - entry.began) * 1000, time.time() - (now - entry.began)
-        made = entry.function, entry.state, entry.request, round(ms, 1), at, entry.error
+        source = "\n".join(sorted(entry.sources))
+        ms = ((entry.ended or time.monotonic()) - entry.began) * 1000
+        made = entry.function, entry.state, entry.request, round(ms, 1), entry.at, entry.error
         return cls(entry.seq, *made, budgets, source, entry.answered_by, entry.arguments)
 
     def restore(self, entry: Entry) -> None:
         """Restore a ledger entry in this process from the journal."""
         entry.ended = time.monotonic()
-        entry.began = entry.ended - self.ms / 1000
+        entry.began, entry.at = entry.ended - self.ms / 1000, self.at
         entry.state, entry.error, entry.request = self.state, self.error, self.request
         entry.sources, entry.answered_by = {*filter(None, self.source.split("\n"))}, self.answered_by
         entry.arguments = self.arguments
@@ -95,6 +103,8 @@ class Past:
     entries: Mapping[int, EntryRow] = field(default_factory=dict)
     calls: Mapping[int, CallRow] = field(default_factory=dict)
     chunks: int = 0
+    is_taken_over: bool = False
+    """Whether another process had the run before, so that this one has counted none of its calls."""
 
     @cached_property
     def settled(self) -> frozenset[int]:
@@ -116,7 +126,8 @@ class Past:
         events = tuple(event for chunk in chunks for event in chunk.events)
         record = None if head.record is None else replace(head.record, events=events)
         entries = {entry.seq: entry for chunk in chunks for entry in chunk.entries}
-        return head, cls(record, entries, {call.seq: call for call in stored.calls}, len(chunks))
+        calls = {call.seq: call for call in stored.calls}
+        return head, cls(record, entries, calls, len(chunks), stored.is_taken_over)
 
 
 def new_run_id() -> str:
@@ -125,21 +136,21 @@ def new_run_id() -> str:
 
 
 def new_row(run: str, owner: str, head: RunHead, parent: str | None, max_age_days: float) -> RunRow:
-    """The row of a run that begins now. Raises RunsError: its script is too long."""
+    """The row of a run, which may have begun before it is journaled. Raises RunsError: its script is too long."""
     if (size := len(head.request.code.encode("utf-8", "surrogatepass"))) > MAX_SCRIPT_BYTES:
         error = too_long(size)
         raise RunsError(error.code, error.message, error.hint)
-    now, lines = time.time(), map(str.strip, head.request.code.splitlines())
+    now = time.time()
     return RunRow(
         id=run,
         owner=owner,
         state="running",
         epoch=1,
-        began=now,
+        began=head.began if head.began and parent is None else now,  # a fork has the head of another run
         updated=now,
         expires=now + max_age_days * DAY_SECONDS,
         parent=parent,
-        title=next(filter(None, lines), "")[:200],
+        title=head.title(),
         component=head.record.origin.component if head.record else "",
         profile=head.profile,
     )
@@ -181,3 +192,5 @@ class Piece:
     head: RunHead
     past: Past = field(default_factory=Past)
     epoch: int = 0
+    began: float = 0.0
+    """When the run began, in seconds since 1970, if that is not in its head: a fork has the head of another run."""

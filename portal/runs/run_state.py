@@ -60,6 +60,10 @@ class Rows(NamedTuple):
     @property
     def is_brief(self) -> bool:
         """Whether they are at most about 16 KiB as JSON, which takes well under a millisecond to write."""
+        return self.is_within(_BRIEF_BYTES)
+
+    def is_within(self, most_bytes: int) -> bool:
+        """Whether they are at most about so many bytes as JSON."""
         outcomes = [outcome for _, _, outcome in self.outcomes]
         texts: list[str | bytes | None] = [event.text for event in self.events]
         texts += [*(call.shown for call in self.calls), *(outcome.text for outcome in outcomes)]
@@ -72,7 +76,7 @@ class Rows(NamedTuple):
         if (end := self.answer) is not None:
             rows += len(end.calls)
             values += [[end.result, end.stdout, [*end.emitted], [*end.notices]]]
-        return not is_larger(values, _BRIEF_BYTES - sum(sizes) - 8 * len(sizes) - 200 * rows)
+        return not is_larger(values, most_bytes - sum(sizes) - 8 * len(sizes) - 200 * rows)
 
 
 @dataclass(eq=False)

@@ -1,7 +1,7 @@
 """The runs of one portal, for executions, and for people and their tools. Also asks the person at a run's client."""
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 import anyio
 import structlog
 from anyio.abc import TaskGroup
+from mcp_types import ElicitRequest
 
 from manifests.json_value import Json
 from manifests.manifest import Manifest
@@ -26,12 +27,21 @@ from portal.records.store.writer import RunStore
 from portal.records.telemetry.instruments import current_trace
 from portal.runs.answer import Answer
 from portal.runs.components import Components
-from portal.runs.decisions import answer_of, cancel_run, decide_call, find_run, find_seen, let_pass
-from portal.runs.forms import MAX_CALLS, approval_form, decision_of
+from portal.runs.decisions import (
+    answer_of,
+    cancel_run,
+    console_url,
+    decide_call,
+    find_run,
+    find_seen,
+    let_pass,
+)
+from portal.runs.forms import MAX_CALLS, approval_form, decision_of, page_to_open
 from portal.runs.journal import Journal, unwritten
-from portal.runs.leases import Address, Leases
+from portal.runs.leases import Address, Leases, public_url
 from portal.runs.past import HEAD, Piece, RunHead, new_row, new_run_id
 from portal.runs.results import KeptResults
+from portal.runs.trail import Trail
 from sandbox_runtime.recording import Recording
 from upstreams.redaction import Redaction
 
@@ -42,6 +52,13 @@ GATHER_SECONDS: Final = 0.05
 
 UNATTENDED_SECONDS: Final = 0.1
 """How soon a waiting run is suspended for which no client waits."""
+
+
+def deciding(
+    run: str, seq: int | None, decider: Decider, approvers: Approvers, **decision: Any
+) -> Callable[[RunTables], str]:
+    """What decides as `decide_call` does when it gets the tables of any store, and returns the run's id."""
+    return lambda tables: decide_call(tables, run, seq, decider, approvers, **decision).run
 
 
 class Runs:
@@ -60,10 +77,13 @@ class Runs:
         self.mask = Redaction(manifest.hidden)
         """Masks secrets in what is written."""
         self.results = KeptResults(store, self.mask)
+        self.trail = Trail(store, self.settings, self.mask, self.note_rows)
         self.components = components
         self.leases = Leases(store, address)
         self.news = anyio.Event()
         """Set and replaced whenever something may have happened to a run. Take it before you read the store."""
+        self.rows = anyio.Event()
+        """Like `news`, and also set when the trail has new rows: for lists, since no run waits for those."""
         self._waits: WeakValueDictionary[str, anyio.Event] = WeakValueDictionary()
         self.live: dict[str, Journal | None] = {}
         """The journals of the segments that are under way in this process; None for one that is about to begin."""
@@ -75,9 +95,7 @@ class Runs:
     @property
     def public_url(self) -> str | None:
         """The base URL for delivering events; None if there is no such URL."""
-        own = self.leases.address
-        url = self.settings.public_url or (own.url() if own and not own.is_everywhere else None)
-        return url and url.rstrip("/")
+        return public_url(self.settings, self.leases.address)
 
     def replace(self, manifest: Manifest) -> None:
         """Switch to a reloaded manifest: mask and decide by it, and resume the runs of its profiles."""
@@ -112,7 +130,7 @@ class Runs:
         store = self.store_or_error("A run in the background")
         head = RunHead(request, caller, profile, is_background=True, trace=current_trace(), began=time.time())
         row = new_row(new_run_id(), caller.run_owner, head, None, self.settings.max_age_days)
-        row = replace(row, state="waiting", wake_at=0.0, title=self.mask(row.title))
+        row = replace(row, state="waiting", wake_at=0.0, title=head.title(self.mask))
         try:
             create = partial(RunTables.create, row=row, head=HEAD.dump_json(head), caller=caller.label)
             await store.write(create, is_lasting=True)
@@ -186,10 +204,19 @@ class Runs:
 
     async def decide(self, run: str, seq: int | None, decider: Decider, **decision: Any) -> str:
         """Approve or deny a waiting call, as `decide_call` does. Returns the run's id. Raises RunsError."""
-        decide = partial(decide_call, run=run, seq=seq, decider=decider, approvers=self.approvers, **decision)
-        run = (await self.store_or_error().write(decide, is_lasting=True)).run
+        decide = deciding(run, seq, decider, self.approvers, **decision)
+        run = await self.store_or_error().write(decide, is_lasting=True)
         self.wake(run)
         return run
+
+    def form(self, run: str, asked: Mapping[int, Json]) -> ElicitRequest:
+        """The form about calls of a run: what their rows show, by `seq`."""
+        url = console_url(self.public_url, run, min(asked))
+        return approval_form(run, [*asked.values()], four_eyes=self.approvers.four_eyes, url=url)
+
+    def asks_in_console(self, channel: ClientChannel) -> bool:
+        """Whether the person at this client is sent to the console, instead of a form."""
+        return self.settings.ask_in == "console" and channel.can_open_pages and self.public_url is not None
 
     async def cancel(self, run: str, owner: str | None) -> str:
         """End a run in any state. Returns its id. Raises RunsError."""
@@ -219,6 +246,12 @@ class Runs:
             self._waits.pop(run, anyio.Event()).set()
         self.news.set()
         self.news = anyio.Event()
+        self.note_rows()
+
+    def note_rows(self) -> None:
+        """Note that lists of runs may have changed."""
+        self.rows.set()
+        self.rows = anyio.Event()
 
     def wake_all(self) -> None:
         """Note that another process may have changed any run."""
@@ -268,11 +301,16 @@ class Questions:
             left = dict(sorted(unshown.items()))
             unshown.clear()  # calls that come from now on get another form
             questions.update(dict.fromkeys(left, scope))  # until the client leaves
+            if self.runs.asks_in_console(channel):
+                await self._send_to_console(run, left, channel)
+                for each in left:
+                    questions.pop(each, None)
+                self.runs.wake()
+                return
             while left:
                 shown = [each for each in left if "question" not in left[each]][:MAX_CALLS] or [*left][:1]
-                asked = [left.pop(each) for each in shown]
-                form = approval_form(run, asked, four_eyes=self.runs.approvers.four_eyes)
-                answer = await channel.ask_person(form)
+                asked = {each: left.pop(each) for each in shown}
+                answer = await channel.ask_person(self.runs.form(run, asked))
                 # Read now: the answer to the next form may come from another person with another token.
                 decider = channel.decider
                 if (decision := decision_of(answer)) is not None:
@@ -283,6 +321,22 @@ class Questions:
                     left.pop(each, None)
                     questions.pop(each, None)
                 self.runs.wake()
+
+    async def _send_to_console(self, run: str, calls: Collection[int], channel: ClientChannel) -> None:
+        """Have the client open the page about these calls. If it does, return when none of them waits any more."""
+        page = page_to_open(run, console_url(self.runs.public_url, run, min(calls)))
+        answer = await channel.ask_person(page)
+        waiting = partial(RunTables.calls, run=run, which="state = 'waiting'")
+        while answer is not None and answer["action"] == "accept":
+            news = self.runs.news
+            try:
+                found = await self.runs.store_or_error().read(waiting)
+            except StoreError as error:
+                log.error("decision_not_read", run=run, error=str(error))
+                return
+            if {call.seq for call in found}.isdisjoint(calls):
+                return
+            await news.wait()
 
     async def _stands(self, run: str, seq: int, asked: Json) -> bool:
         """Approve a call if an earlier approval stands for it. Returns whether it does."""

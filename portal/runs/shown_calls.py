@@ -3,11 +3,14 @@
 Rule 1: each part of the arguments has its share of the length, so that none hides another. Cuts are marked.
 """
 
+import hashlib
 import itertools
+import json
 from collections.abc import Sequence
 from os.path import commonprefix
 from typing import Final
 
+from manifests.grants import Hints
 from manifests.json_value import Json
 from portal.base.tokens import compact
 
@@ -39,6 +42,28 @@ def readable(value: Json, characters: int = MAX_CHARACTERS, name: str = "") -> l
     lines = [line for label, part in shown for line in readable(part, share, label)]
     more = len(parts) - len(shown)
     return [*lines, f"  … and {more:,} more of {name or 'the arguments'}, not shown"] if more else lines
+
+
+def indented(value: Json, most: int, *, is_ascii: bool = False) -> str:
+    """A value as indented JSON, of which no more is made once it has more than `most` characters."""
+    pieces, size = list[str](), 0
+    for piece in json.JSONEncoder(indent=2, ensure_ascii=is_ascii).iterencode(value):
+        pieces.append(piece)
+        if (size := size + len(piece)) > most:
+            break
+    return "".join(pieces)
+
+
+def sha256_of(arguments: dict[str, Json]) -> str:
+    """Identifies arguments, however they are written."""
+    text = json.dumps(arguments, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def told_hints(hints: Hints) -> str:
+    """What a tool declares about itself: `destructive, open world`."""
+    words = "destructive" * hints.destructive, "only reads" * hints.readonly, "open world" * hints.open_world
+    return ", ".join(filter(None, words))
 
 
 def _parts(name: str, value: Json, characters: int) -> list[tuple[str, Json]] | None:

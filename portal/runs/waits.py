@@ -3,7 +3,6 @@
 Source: MCP 2026-07-28, client/elicitation#response-actions.
 """
 
-import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping
@@ -24,7 +23,7 @@ from portal.records.store.records import CallRow
 from portal.records.store.run_tables import RunTables
 from portal.runs.journal import Journal
 from portal.runs.service import Runs
-from portal.runs.shown_calls import MAX_SHOWN_CHARACTERS, readable
+from portal.runs.shown_calls import MAX_SHOWN_CHARACTERS, readable, sha256_of, told_hints
 from sandbox_runtime.call_port import CallError, Outcome, ToolCall
 from sandbox_runtime.guest_json import encode
 
@@ -63,23 +62,23 @@ class Waits:
         return Outcome(answer, error)
 
     async def approval(
-        self, call: ToolCall, needed: ApprovalNeeded, upstream: str, digest_now: Callable[[], str]
+        self, call: ToolCall, needed: ApprovalNeeded, digest_now: Callable[[], str]
     ) -> "dict[str, Json] | CallError":
         """Wait for a person's decision about a call. Returns the arguments to use, or an error if it was denied.
 
         An approval covers this definition of the tool and these arguments, or those that the person wrote instead.
         """
-        text = json.dumps(needed.arguments, sort_keys=True, separators=(",", ":"))
-        digest, arguments_sha256 = digest_now(), hashlib.sha256(text.encode()).hexdigest()
+        digest, arguments_sha256 = digest_now(), sha256_of(needed.arguments)
         arguments = self.runs.mask.in_value(needed.arguments)  # first: a cut secret would not be recognized
         is_long = len(compact(arguments)) > MAX_SHOWN_CHARACTERS
         shown = {
-            "upstream": upstream,
+            "upstream": needed.request.destination,
             "function": call.function,
             "arguments": "\n".join(readable(arguments)) if is_long else arguments,
             "arguments_sha256": arguments_sha256,
             "rule": needed.rule,
             "where": needed.where,
+            "hints": told_hints(needed.request.hints),
             # Not where a rule looks at each call's arguments, nor for a fetch, whose arguments say where it goes.
             "may_stand": bool(digest) and not needed.request.tool.conditions,
         }
@@ -95,7 +94,8 @@ class Waits:
         seq, function = asking.seq, asking.function
         journal = self._journal_for(f"{function} asks a person, and asking")
         may_decide = self.runs.approvers.refusal(self.owner, self.channel.decider) is None
-        channel = self.channel if may_decide and self.channel.can_ask_person else None
+        can_ask = self.channel.can_ask_person or self.runs.asks_in_console(self.channel)
+        channel = self.channel if may_decide and can_ask else None
         ask = partial(
             self.runs.questions.ask, journal.piece.run_id, seq, self.runs.mask.in_value(shown), channel
         )

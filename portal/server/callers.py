@@ -7,8 +7,12 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 
 from portal.base.caller import BEARER, LOCAL, WITHOUT_TOKEN, Bearer, Caller
+from portal.base.plain_text import one_line
 from portal.calls.channel import Context
 from portal.identity.approvers import Decider
+from upstreams.redaction import Redaction
+
+_MAX_CLIENT_CHARACTERS = 60
 
 
 def caller_of(context: Context) -> Caller:
@@ -44,6 +48,29 @@ def http_caller(request: Request, session: Caller | None = None) -> Caller:
     # Without an MCP session, clients with the same token cannot be distinguished.
     own = bearer.profile, bearer.tenant, caller.is_one_client, bearer.run_owner, bearer.claims
     return Caller(bearer.name, owner, *own)
+
+
+def client_of(context: Context, mask: Redaction) -> str:
+    """The program that sent a request, as it names itself: name and version. It may claim anything.
+
+    Source: MCP 2025-11-25, basic/lifecycle#initialization; since 2026-07-28 each request says so in its `_meta`.
+    """
+    if (given := context.session.client_params) is not None:
+        info = given.client_info
+        return _shown(f"{info.title or info.name} {info.version}", mask)
+    return program_of(context.request, mask) if isinstance(context.request, Request) else ""
+
+
+def program_of(request: Request, mask: Redaction) -> str:
+    """The same for a request that is not MCP: the first product of its User-Agent, such as `curl 8.5.0`.
+
+    Source: RFC 9110, 10.1.5.
+    """
+    return _shown(request.headers.get("user-agent", "").partition(" ")[0].replace("/", " ", 1), mask)
+
+
+def _shown(program: str, mask: Redaction) -> str:
+    return one_line(mask.start(program), _MAX_CLIENT_CHARACTERS)
 
 
 def decider_of(context: Context) -> Decider:

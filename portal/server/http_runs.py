@@ -6,7 +6,7 @@ Rule 2: what changes a run is `application/json`. A browser sends that to anothe
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Final, Literal, Self, TypeAlias, TypeVar
 
@@ -20,7 +20,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from manifests.json_value import Json
-from portal.base.caller import tenant_of
+from portal.base.caller import Caller, tenant_of
 from portal.base.errors import RunsError
 from portal.base.requests import ExecuteCode
 from portal.identity.approvers import Decider
@@ -28,7 +28,7 @@ from portal.records.store.records import OPEN, LogRow, OwnLimitError, StoreError
 from portal.records.store.run_tables import RunTables
 from portal.runs.decisions import details, find_run, fork_run, iso, run_view, waiting_view
 from portal.runs.service import Runs
-from portal.server.callers import decider_of_request, http_caller
+from portal.server.callers import decider_of_request, http_caller, program_of
 from sandbox_runtime.guest_json import GuestJsonError, encode, parse
 
 log = structlog.get_logger()
@@ -121,7 +121,7 @@ class RunRoutes:
     async def start(self, request: Request) -> Response:
         """Start a run. With `?wait=`, answer when it has ended, after at most that many seconds."""
         new, query = NewRun.of(await _body(request)), Query.of(dict(request.query_params))
-        caller = http_caller(request)
+        caller = self._caller(request)
         asked = ExecuteCode(new.code, timeout_seconds=new.timeout_seconds, background=True)
         run = (await self.runs.start(self.profile(caller.profile), asked, caller)).run_id
         owner = caller.run_owner
@@ -161,7 +161,7 @@ class RunRoutes:
         return await self.show(request, await self.runs.cancel(*_named(request)))
 
     async def fork(self, request: Request) -> Response:
-        fork, (run, _), caller = Fork.of(await _body(request)), _named(request), http_caller(request)
+        fork, (run, _), caller = Fork.of(await _body(request)), _named(request), self._caller(request)
         profile = self.profile(caller.profile)
         work = partial(fork_run, run=run, seq=fork.at, code=fork.code, caller=caller, profile=profile)
         row = await self.runs.store_or_error().write(work, is_lasting=True)
@@ -222,6 +222,9 @@ class RunRoutes:
                     await news.wait()
                 if silence.cancelled_caught:
                     yield ": keep-alive\n\n"
+
+    def _caller(self, request: Request) -> Caller:
+        return replace(http_caller(request), client=program_of(request, self.runs.mask))
 
     async def _read(self, work: Callable[[RunTables], Found], owner: str = "") -> Found:
         return await self.runs.store_or_error().read(work, owner)

@@ -47,7 +47,7 @@ from portal.records.ledger import Ledger
 from portal.records.store.records import QuotaError, RunState, short_id
 from portal.records.telemetry.observers import record_requests
 from portal.runs.answer import GOING_WELL, Answer, Fitted, fitted
-from portal.server.callers import caller_of, decider_of
+from portal.server.callers import caller_of, client_of, decider_of
 from portal.server.definitions import DEFAULT_MAX_TOKENS, INPUT_SCHEMAS, INSTRUCTIONS, tool_definitions
 from portal.server.portal import Portal
 from portal.server.rounds import PendingRequest
@@ -235,12 +235,14 @@ async def _answer(
     async def work() -> CallToolResult | Task:
         if params.name == EXECUTE_CODE:
             request = execute_code_request(arguments)
-            answer = await view.execution.run(request, caller, ledger, channel)
+            sender = replace(caller, client=client_of(context, portal.runs.mask))
+            answer = await view.execution.run(request, sender, ledger, channel)
             if request.background and (task := await _tasks(portal).created(context, answer)):
                 return task
             result = await fit_answer(portal, caller, answer, request.max_tokens)
             shown = sum(len(each.text.encode()) for each in result.content if isinstance(each, TextContent))
             portal.telemetry.answer_bytes.add(shown)
+            portal.runs.trail.answered(answer.run_id, shown)
             return result
         channel.stage("waiting for upstreams that are starting")
         found = await view.docs_search.answer(docs_search_request(arguments))

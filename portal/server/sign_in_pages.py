@@ -26,8 +26,8 @@ from starlette.routing import Route
 
 from manifests.portal_manifest import AuthSettings, HttpUpstream, OAuthSettings
 from portal.base.caller import BEARER, Bearer
+from portal.base.errors import SignInError
 from portal.identity.accounts import LINK_SECONDS, PATH, Accounts, PersonLogins, SignInSeal
-from portal.identity.sign_in import SignInError
 from portal.records.store.records import StoreError
 from portal.records.store.run_tables import RunTables
 from portal.records.store.writer import RunStore

@@ -30,7 +30,7 @@ from portal.records.store.run_tables import RunTables
 from portal.records.store.tables import DAY_SECONDS
 from portal.runs.answer import Answer, awaited
 from portal.runs.decisions import answer_of, find_run, iso, waiting_view
-from portal.runs.forms import approval_form, decision_of
+from portal.runs.forms import decision_of
 from portal.runs.past import HEAD
 from portal.runs.service import Runs
 from portal.server.callers import caller_of, decider_of
@@ -106,7 +106,7 @@ class Tasks:
         approvers = self.runs.approvers
         is_refused = approvers.refusal(row.owner, decider_of(context)) is not None
         requests: types.InputRequests = {
-            key: approval_form(row.id, [json.loads(call.shown)], four_eyes=approvers.four_eyes)
+            key: self.runs.form(row.id, {call.seq: json.loads(call.shown)})
             for key, call in ({} if is_refused else _asked(context, calls)).items()
         }
         return task("input_required", input_requests=requests) if requests else task("working")

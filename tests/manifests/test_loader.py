@@ -287,9 +287,11 @@ def test_section_runs_has_its_defaults_and_its_secrets(load: Load) -> None:
     numbers = {"keep_days": 7, "max_age_days": 30, "park_after_seconds": 2, "quota_mib": 1024}
     assert RunsSettings().model_dump() == {
         **numbers,
+        "trail": "calls",
         "store": None,
         "key": None,
         "public_url": None,
+        "ask_in": "client",
         "webhooks": (),
     }
     signing = "whsec_" + base64.b64encode(bytes(24)).decode()

@@ -32,6 +32,7 @@ from portal.runs.answer import Answer
 from portal.runs.components import Components
 from portal.runs.decisions import add_messages
 from portal.runs.dispatcher import Dispatcher, GoOn
+from portal.runs.leases import public_url
 from portal.runs.past import Piece
 from portal.runs.service import Runs
 from portal.runs.webhooks import Webhooks
@@ -130,7 +131,9 @@ async def kept_runs(
     manifest = load_manifest(written, {})
     place = place_of(manifest)
     async with AsyncExitStack() as stack, anyio.create_task_group() as tasks:
-        on_note = partial(add_messages, webhooks=manifest.portal.runs.webhooks)
+        on_note = partial(
+            add_messages, webhooks=manifest.portal.runs.webhooks, base=public_url(manifest.portal.runs, None)
+        )
         store = open_store(place, manifest, stack.enter_context(present(place)), on_note)
         stack.push_async_callback(store.close)
         components = Components(components_folder(place), stack, lambda line: None)

@@ -34,7 +34,7 @@ MARKER = "red-only-7f3a91"
 
 OWNED = "the owner of the run"
 TABLES = {
-    **dict.fromkeys(("runs", "events", "calls", "results", "log"), OWNED),
+    **dict.fromkeys(("runs", "events", "calls", "results", "log", "trail"), OWNED),
     "hooks": "whoever has the token, whose sha256 is stored",
     "deliveries": "the receiver that the manifest names: states and functions, no results",
     "key_values": "the portal: types of results, guest components, names of callers; or the person that is its owner",
@@ -50,6 +50,8 @@ ROUTES = {
     **dict.fromkeys(("/runs", "/runs/{run}", "/runs/{run}/events", "/runs/{run}/cancel"), OWNED),
     **dict.fromkeys(("/runs/{run}/fork", "/runs/{run}/answers/{seq:int}"), OWNED),
     "/hooks/{token}": "whoever has the token",
+    "/ui": "anybody: leads to /ui/",
+    "/ui/{path:path}": "whoever a ticket of the operator let in; or the owner of a token, who sees what is its own",
     "/metrics": "telemetry.metrics_token: numbers without names of callers, tenants and sessions",
 }
 METHODS = {
@@ -174,6 +176,18 @@ def over_http(method: str, path: str, **named: Any) -> Attack:
     return attack
 
 
+def in_console(method: str, path: str, **form: str) -> Attack:
+    async def attack(portal: Portal, http: httpx2.AsyncClient, client: Client, theirs: Belongings) -> Any:
+        headers = {"Sec-Fetch-Site": "same-origin"}
+        async with httpx2.AsyncClient(base_url=portal.origin, headers=headers) as browser:
+            token = http.headers["authorization"].removeprefix("Bearer ")
+            assert (await browser.post("/ui/enter", data={"token": token})).status_code == 303
+            response = await browser.request(method, path.format(**vars(theirs)), data=form)
+        return response.status_code, response.text
+
+    return attack
+
+
 def by_script(code: str, **arguments: str) -> Attack:
     async def attack(portal: Portal, http: httpx2.AsyncClient, client: Client, theirs: Belongings) -> Any:
         named = {key: value.format(**vars(theirs)) for key, value in arguments.items()}
@@ -212,6 +226,11 @@ ATTACKS: dict[str, Attack] = {
     "cancel a run": over_http("POST", "/runs/{waiting}/cancel"),
     "fork a run": over_http("POST", "/runs/{run}/fork", json={"at": 1}),
     "decide about a call": over_http("POST", "/runs/{waiting}/answers/1", json={"decision": "approve"}),
+    "list runs in the console": in_console("GET", "/ui/runs"),
+    "list approvals in the console": in_console("GET", "/ui/approvals"),
+    "show a run in the console": in_console("GET", "/ui/runs/{run}"),
+    "cancel a run in the console": in_console("POST", "/ui/runs/{waiting}/cancel"),
+    "decide in the console": in_console("POST", "/ui/runs/{waiting}/answers/1", decision="approve"),
     "ask for a run": by_script("", run="{run}"),
     "recall a result": by_script("await portal.recall('{handle}')"),
     "search a result": by_script("await portal.search_text('{handle}', 'red')"),

@@ -13,11 +13,8 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-import structlog
-
-from manifests.manifest import Manifest
 from manifests.own_files import locked, state_folder
 from portal.records.store.postgres import PostgresDatabase
 from portal.records.store.records import StoreError
@@ -26,7 +23,8 @@ from portal.records.store.sqlite import SqliteDatabase, portals_folder
 from portal.records.store.tables import id_range
 from portal.records.store.writer import RunStore
 
-log = structlog.get_logger()
+if TYPE_CHECKING:  # the command `status` has no time to import it, nor structlog
+    from manifests.manifest import Manifest
 
 Place: TypeAlias = Path | str
 """A SQLite file, or the URL of a Postgres database."""
@@ -34,7 +32,7 @@ Place: TypeAlias = Path | str
 OnNote: TypeAlias = Callable[[RunTables, str, str], None] | None
 
 
-def place_of(manifest: Manifest) -> Place:
+def place_of(manifest: "Manifest") -> Place:
     """The place of `runs.store`; by default a file in the state folder, in a folder for each manifest."""
     settings = manifest.portal.runs
     if settings.store is not None:
@@ -92,7 +90,7 @@ def present(place: Place) -> Iterator[str]:
 
 
 def open_tables(
-    place: Place, manifest: Manifest | None, holder: str = "", on_note: OnNote = None
+    place: Place, manifest: "Manifest | None", holder: str = "", on_note: OnNote = None
 ) -> RunTables:
     """Open the tables at a place; without its manifest, only unencrypted ones. Raises StoreError."""
     key = manifest and manifest.portal.runs.key
@@ -101,21 +99,24 @@ def open_tables(
     return RunTables(database, key.get_secret_value() if key else None, holder, quota_bytes, on_note)
 
 
-def open_store(place: Place, manifest: Manifest, holder: str = "", on_note: OnNote = None) -> RunStore:
+def open_store(place: Place, manifest: "Manifest", holder: str = "", on_note: OnNote = None) -> RunStore:
     """Open the store for the portal `holder`, which is `present`; without a holder, only for logins.
 
     Blocks. Raises StoreError.
     """
+    import structlog
+
     with ExitStack() as stack:
         if isinstance(place, Path):  # SQLite does not let two processes create a file at once
             stack.enter_context(locked(portals_folder(place) / "opening", is_waiting=True))
         file = open_tables(place, manifest, holder, on_note)
-        log.info("store_opened", store=file.database.name)
+        structlog.get_logger().info("store_opened", store=file.database.name)
         if isinstance(place, Path) and manifest.portal.runs.store is None:
             _take_over(file, place, components_folder(place))
         if holder:
             with file.transaction():
                 file.beat("")
+                file.put("manifest", "", "", os.fsencode(os.path.abspath(manifest.path or manifest.folder)))
         return RunStore(file, open_tables(place, manifest, holder))
 
 
@@ -131,6 +132,8 @@ def _take_over(tables: RunTables, store: Path, components: Path) -> None:
     """Move everything into the default store from the stores of earlier versions, where each portal had its own file,
     numbered from 0. A file that a portal uses, or that cannot be read, stays.
     """
+    import structlog
+
     for path in sorted(store.parent.glob("[0-9]*.sqlite")):
         with locked(path.with_name(f"{path.name}.lock")) as is_free:
             if not is_free:
@@ -139,7 +142,7 @@ def _take_over(tables: RunTables, store: Path, components: Path) -> None:
                 RunTables(SqliteDatabase(path), tables.key).close()  # migrates it, and checks its key
                 _copy(tables, path)
             except StoreError as error:
-                log.error("runs_not_taken_over", reason=str(error))
+                structlog.get_logger().error("runs_not_taken_over", reason=str(error))
                 continue
             theirs = path.with_name(f"{path.name}.components")
             for component in theirs.glob("*.wasm"):

@@ -8,13 +8,15 @@ Rule 2: the first decision about a call wins.
 import hashlib
 import math
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from operator import attrgetter
 from typing import Any, Final
 
 from portal.records.store.records import (
     MAX_OPEN_RUNS,
+    CallKind,
     CallRow,
     CallRowState,
     FencedError,
@@ -25,7 +27,11 @@ from portal.records.store.records import (
     TooManyRunsError,
     still_waits,
 )
-from portal.records.store.tables import DAY_SECONDS, LEASE_SECONDS, Tables, id_range
+from portal.records.store.tables import DAY_SECONDS, LEASE_SECONDS, id_range
+from portal.records.store.trail import IS_ASKING, QUESTIONS, TrailRow, TrailTables
+
+MAX_TRAIL: Final = 100_000
+"""A sweep deletes the oldest rows of the trail beyond these."""
 
 _RUN_FIELDS: Final = [field.name for field in fields(RunRow)]
 _CALL_FIELDS: Final = [field.name for field in fields(CallRow)]
@@ -45,9 +51,6 @@ _TOUCH: Final = "UPDATE runs SET updated = ? WHERE id = ?"
 _OPEN: Final = "state IN ('running', 'waiting')"
 _DELIVERED: Final = still_waits("delivered")
 _DUE: Final = still_waits("due")
-_QUESTIONS: Final = "SELECT 1 FROM calls WHERE calls.run = runs.id AND calls.kind IN ('ask', 'approve')"
-_ASKED: Final = f"EXISTS ({_QUESTIONS})"
-_ASKING: Final = f"EXISTS ({_QUESTIONS} AND calls.state = 'waiting')"
 _OPEN_RUN: Final = f"runs.{_OPEN}"
 """_OPEN, where another table has a `state` too. Use it for one run: `run IN (SELECT ...)` would read all open ones."""
 
@@ -64,7 +67,7 @@ class Delivery:
     next_at: float
 
 
-class RunTables(Tables):
+class RunTables(TrailTables):
     # Runs
 
     def create(self, row: RunRow, head: bytes, caller: str = "") -> None:
@@ -79,9 +82,13 @@ class RunTables(Tables):
         }
         # The row exists if an earlier commit succeeded but its acknowledgement was lost.
         self._insert("runs", {**values, "holder": self.holder}, "DO NOTHING")
-        if "/" in row.owner and self.caller(row.owner) != caller:
-            self.put("caller", row.owner, "", caller.encode("utf-8", "replace"))
+        self.note_caller(row.owner, caller)
         self.note(row.id, "began")
+
+    def note_caller(self, owner: str, caller: str) -> None:
+        """Keep the name of an owner of runs."""
+        if "/" in owner and self.caller(owner) != caller:
+            self.put("caller", owner, "", caller.encode("utf-8", "replace"))
 
     def caller(self, owner: str) -> str:
         """The latest name of an owner of runs; "" if it is unknown."""
@@ -163,18 +170,23 @@ class RunTables(Tables):
         Raises FencedError: it has ended, is not due, or another portal was faster.
         """
         now = self.now()
+        self._lock(run)
+        before = self.row(run)
         changed = self._execute(
             "UPDATE runs SET epoch = epoch + 1, state = 'running', wake_at = NULL, updated = ?, holder = ? "
             f"WHERE id = ? AND (state = 'waiting' AND wake_at <= ? OR state = 'running' AND (holder = ? OR {_LEFT}))",
             (now, self.holder, run, now, self.holder, now - LEASE_SECONDS),
         )
-        if not changed:
+        if not changed or before is None:
             raise FencedError(run)
         self._execute(f"UPDATE calls SET state = 'due' WHERE run = ? AND {_DUE} AND due_at <= ?", (run, now))
         found = self.load(run)
         assert found is not None
+        is_taken_over = before.holder != self.holder
+        if is_taken_over and before.state == "running":
+            self.note(run, "taken_up")
         self.note(run, "resumed")
-        return found
+        return replace(found, is_taken_over=is_taken_over)
 
     def finish(self, run: str, state: RunState, answer: bytes | None, epoch: int | None = None) -> bool:
         """End a run. Returns whether it was open. Without an epoch, the caller need not hold it: the holder is fenced.
@@ -190,6 +202,8 @@ class RunTables(Tables):
             *(state, sealed, now, now, run),
         )
         if changed:
+            if epoch is None:  # no segment ends with it, so the trail would not know
+                self._execute("UPDATE trail SET state = ? WHERE id = ?", (state, run))
             self._kept[changed[0][0]] += len(sealed or b"")
             self.note(run, state)
         return bool(changed)
@@ -198,6 +212,10 @@ class RunTables(Tables):
         # Postgres rejects NUL, and UTF-8 cannot encode lone surrogates.
         found = run.isprintable() and self._rows(f"SELECT {_RUN_COLUMNS} FROM runs WHERE id = ?", run)
         return self._run(found[0]) if found else None
+
+    def head(self, run: str) -> bytes:
+        """What a run was started with, as it was written. There has to be such a run."""
+        return self._seal.open(self._value("SELECT head FROM runs WHERE id = ?", run))
 
     def load(self, run: str) -> StoredRun | None:
         row = self.row(run)
@@ -229,14 +247,14 @@ class RunTables(Tables):
         values: list[Any] = [] if owner is None else [owner]
         if tenant is not None:
             of_tenant = "substr(owner, 1, ?) = ?" + ("" if tenant else f" OR {whose} = 'local'")
-            where = [f"({where[0]} OR ({of_tenant}) AND {_OPEN} AND {_ASKED})"]
+            where = [f"({where[0]} OR ({of_tenant}) AND {_OPEN} AND EXISTS ({QUESTIONS}))"]
             values += [len(tenant) + 1, f"{tenant}/"]
         if written is not None:
             if (bounds := id_range("run", written, owner)) is None:
                 return []
             where, values = [*where, "id BETWEEN ? AND ?"], [*values, *bounds]
         where += [_OPEN] if is_open else []
-        where += [f"{_OPEN} AND {_ASKING}"] if is_asking else []
+        where += [IS_ASKING] if is_asking else []
         listed = f"FROM runs WHERE {' AND '.join(where)} ORDER BY began DESC, id LIMIT ?"
         return [self._run(each) for each in self._rows(f"SELECT {_RUN_COLUMNS} {listed}", *values, limit)]
 
@@ -295,6 +313,9 @@ class RunTables(Tables):
                 self._execute(f"DELETE FROM {table} WHERE run = ?", (run,))
             self._execute("DELETE FROM runs WHERE id = ?", (run,))
             self._execute("DELETE FROM key_values WHERE kind = 'stands' AND owner = ?", (run,))
+        newest = f"SELECT began FROM trail ORDER BY began DESC LIMIT 1 OFFSET {MAX_TRAIL - 1}"
+        is_old = "began < ? AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.id = trail.id)"
+        self._execute(f"DELETE FROM trail WHERE {is_old} OR began < ({newest})", (now - keep_seconds,))
         self._execute("DELETE FROM results WHERE kept <= ?", (now - keep_seconds,))
         self.count_kept()
         return expired
@@ -309,6 +330,12 @@ class RunTables(Tables):
     def call(self, run: str, seq: int) -> CallRow | None:
         found = self._rows(f"SELECT {_CALL_COLUMNS} FROM calls WHERE run = ? AND seq = ?", run, seq)
         return self._call(found[0]) if found else None
+
+    def waited(self, runs: Sequence[str]) -> dict[tuple[str, int], CallKind]:
+        """The calls of these runs that wait, or waited, for a person, a time or an event: kinds by run and `seq`."""
+        marks = ", ".join("?" * len(runs))
+        query = f"SELECT run, seq, kind FROM calls WHERE kind != 'call' AND run IN ({marks})"
+        return {(run, seq): kind for run, seq, kind in (self._rows(query, *runs) if runs else ())}
 
     def decide(self, run: str, seq: int, state: CallRowState, decision: bytes, by: str) -> bool:
         """Decide about a call that waits for a person. Returns whether this was the first decision.
@@ -376,9 +403,30 @@ class RunTables(Tables):
         if not seq and self._on_note is not None:
             self._on_note(self, run, kind)
 
-    def log_after(self, n: int, run: str | None = None, limit: int = 500) -> list[LogRow]:
-        """The log entries after `n`, of one run or of all, oldest first."""
-        clause, values = ("AND run = ?", [run]) if run is not None else ("", [])
+    @contextmanager
+    def afterwards(self, row: TrailRow) -> Iterator[None]:
+        """Write the journal of a run that has ended, and has a row in the trail. No webhook is told.
+
+        Raises QuotaError: half of its owner's quota is used. The rest is for runs that need a journal.
+        """
+        self._refuse_over_quota(row.owner, share=0.5)
+        on_note, self._on_note = self._on_note, None
+        try:
+            yield
+        finally:
+            self._on_note = on_note
+        ended = row.began + row.ms / 1000
+        self._execute("UPDATE runs SET ended = ? WHERE id = ?", (ended, row.id))
+        times = "at = CASE kind WHEN 'began' THEN ? ELSE ? END"
+        self._execute(f"UPDATE log SET {times} WHERE run = ?", (row.began, ended, row.id))
+        self._execute("UPDATE trail SET is_journaled = 1 WHERE id = ?", (row.id,))
+
+    def log_after(
+        self, n: int, run: str | None = None, limit: int = 500, kind: str | None = None
+    ) -> list[LogRow]:
+        """The log entries after `n`, of one run or of all, and of one kind or of all, oldest first."""
+        given = {name: value for name, value in (("run", run), ("kind", kind)) if value is not None}
+        clause, values = "".join(f" AND {name} = ?" for name in given), given.values()
         query = f"SELECT n, run, at, kind, data FROM log WHERE n > ? {clause} ORDER BY n LIMIT ?"
         rows = []
         for number, of, at, kind, data in self._rows(query, n, *values, limit):

@@ -12,7 +12,7 @@ from portal.records.store.postgres import PostgresDatabase
 from portal.records.store.records import QuotaError, Seal, StoreError
 from portal.records.store.sqlite import SqliteDatabase
 
-FORMAT: Final = 4
+FORMAT: Final = 5
 
 UNSOURCED: Final = ("workspace", "", "")
 """The key of the mark that scripts ran here before portals recorded the sources of files."""
@@ -36,6 +36,12 @@ CREATE INDEX IF NOT EXISTS open_runs ON runs (expires) WHERE state IN ('running'
 CREATE INDEX IF NOT EXISTS ended_runs ON runs (ended);
 CREATE INDEX IF NOT EXISTS owned ON runs (owner, began);
 CREATE INDEX IF NOT EXISTS owned_and_open ON runs (owner) WHERE state IN ('running', 'waiting');
+CREATE INDEX IF NOT EXISTS runs_by_time ON runs (began);
+CREATE INDEX IF NOT EXISTS failed_runs ON runs (owner, began)
+    WHERE state IN ('error', 'refused', 'expired', 'stuck');
+CREATE INDEX IF NOT EXISTS open_runs_by_time ON runs (began) WHERE state IN ('running', 'waiting');
+CREATE INDEX IF NOT EXISTS failed_runs_by_time ON runs (began)
+    WHERE state IN ('error', 'refused', 'expired', 'stuck');
 CREATE INDEX IF NOT EXISTS held_runs ON runs (holder) WHERE state = 'running';
 CREATE TABLE IF NOT EXISTS replicas (id TEXT PRIMARY KEY, seen REAL NOT NULL, url TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS key_values (
@@ -62,6 +68,19 @@ CREATE TABLE IF NOT EXISTS deliveries (
 CREATE INDEX IF NOT EXISTS due_deliveries ON deliveries (hook, next_at);
 CREATE INDEX IF NOT EXISTS deliveries_of_run ON deliveries (run, hook, id);
 CREATE TABLE IF NOT EXISTS audit (seq INTEGER PRIMARY KEY, line TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS trail (
+    id TEXT PRIMARY KEY, owner TEXT NOT NULL, client TEXT NOT NULL, state TEXT NOT NULL,
+    code TEXT NOT NULL, title BLOB NOT NULL, began REAL NOT NULL, ms REAL NOT NULL, check_ms REAL NOT NULL,
+    calls INTEGER NOT NULL, failed INTEGER NOT NULL, unknown INTEGER NOT NULL,
+    denied INTEGER NOT NULL, result_bytes INTEGER NOT NULL, answer_bytes INTEGER NOT NULL,
+    is_journaled INTEGER NOT NULL, listed BLOB NOT NULL
+);
+CREATE INDEX IF NOT EXISTS trail_by_time ON trail (began, id);
+CREATE INDEX IF NOT EXISTS owned_trail ON trail (owner, began, id) WHERE is_journaled = 0;
+CREATE INDEX IF NOT EXISTS failed_trail ON trail (owner, began, id)
+    WHERE is_journaled = 0 AND state IN ('error', 'refused', 'expired', 'stuck');
+CREATE INDEX IF NOT EXISTS failed_trail_by_time ON trail (began, id)
+    WHERE is_journaled = 0 AND state IN ('error', 'refused', 'expired', 'stuck');
 """
 
 
@@ -155,8 +174,8 @@ class Tables:
         self._kept[owner] += len(sealed)
         return sealed
 
-    def _refuse_over_quota(self, owner: str) -> None:
-        if self._kept[owner] >= self._quota_bytes:
+    def _refuse_over_quota(self, owner: str, share: float = 1.0) -> None:
+        if self._kept[owner] >= self._quota_bytes * share:
             kept, most = (f"{size / 2**20:,.0f} MiB" for size in (self._kept[owner], self._quota_bytes))
             raise QuotaError(
                 f"this caller keeps {kept} in the store of runs, and the limit runs.quota_mib is {most}"
@@ -233,6 +252,10 @@ class Tables:
         found = self._rows("SELECT id FROM replicas WHERE seen > ?", self.now() - LEASE_SECONDS)
         return bool({each for (each,) in found}.difference(self.database.gone(), [self.holder]))
 
+    def has_portal(self) -> bool:
+        """Whether a portal is alive that goes on with the runs of this store: this process, or another one."""
+        return bool(self.holder) or self.has_replicas()
+
     # SQL
 
     def _prepare(self) -> None:
@@ -246,12 +269,12 @@ class Tables:
             )
         if not number and "key check" in found:  # format 1 stored no number
             self._execute("ALTER TABLE runs ADD COLUMN holder TEXT NOT NULL DEFAULT ''")
-        is_older = number < FORMAT and "key check" in found
-        if is_older:
+        is_unsourced = number < 4 and "key check" in found
+        if is_unsourced:
             self._execute("ALTER TABLE results ADD COLUMN sources TEXT")
         if number < FORMAT:
             self.database.prepare(_SCHEMA)
-            if is_older:
+            if is_unsourced:
                 self.put(*UNSOURCED, b"")
             written = {"key": "format", "value": str(FORMAT).encode()}
             self._insert("meta", written, "(key) DO UPDATE SET value = excluded.value")

@@ -1,8 +1,10 @@
 """A person at the client is asked by a form, in both eras, and the answer comes in the same request."""
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -213,3 +215,40 @@ await asyncio.gather(git.merge(id=1), later())
 """
     assert (await desk.execute(code))["result"] == [{"id": 1}, {"id": 2}]
     assert [each.count("id: 1") for each in desk.person.asked] == [1, 0]
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+@pytest.mark.parametrize(("action", "status"), [("accept", "ok"), ("decline", "waiting")])
+async def test_client_is_sent_to_the_console_where_the_person_decides(
+    tmp_path: Path, mode: str, action: Any, status: str
+) -> None:
+    asked: list[Any] = []
+
+    async def open_page(context: Any, params: Any) -> ElicitResult:
+        asked.append(params)
+        if action == "accept":
+            tasks.start_soon(decide)
+        return ElicitResult(action=action, content={"decision": "approve"})  # which no page decides by
+
+    async def decide() -> None:
+        (row,) = await portal.portal.runs.store_or_error().read(partial(RunTables.listed, is_asking=True))
+        await portal.portal.runs.decide(row.id, 1, Decider("console ann"), is_approved=True)
+
+    runs: Json = {"ask_in": "console", "public_url": "https://portal.example", "park_after_seconds": 0.1}
+    peer = Peer(tool("merge"))
+    async with (
+        opened(tmp_path, {"git": peer}, capabilities=RULES, runs=runs) as portal,
+        served(portal, TOKEN) as origin,
+        httpx2.AsyncClient(headers=BEARER, timeout=DEADLINE_SECONDS) as http,
+        anyio.create_task_group() as tasks,
+        Client(
+            streamable_http_client(f"{origin}/mcp", http_client=http),
+            mode=mode,
+            elicitation_callback=open_page,
+        ) as client,
+    ):
+        answer = await Opened(portal.portal, client).call("execute_code", code="await git.merge(id=7)")
+        assert answer.structured_content["status"] == status
+        assert [each.mode for each in asked] == ["url"]
+        assert re.fullmatch(r"https://portal\.example/ui/approvals#run_[0-9a-f]{8}-1", asked[0].url)
+        assert len(peer.calls) == (status == "ok")

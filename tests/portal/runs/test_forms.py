@@ -100,6 +100,16 @@ def test_form_about_huge_arguments_is_short() -> None:
         assert len(told(arguments)) < 12_000 and len(told(*[arguments] * 10)) < 40_000
 
 
+def test_form_leads_to_the_page_that_decides_if_there_is_one() -> None:
+    asked: Json = {"question": "On?"}
+    forms = [
+        approval_form("run_1", [asked], four_eyes=False, url=url)
+        for url in ("https://x/ui/approvals#a-1", "")
+    ]
+    assert [form.params.message.endswith(": https://x/ui/approvals#a-1") for form in forms] == [True, False]
+    assert "://" not in forms[1].params.message
+
+
 def test_decision_is_one_of_the_choices_that_were_offered() -> None:
     decided = [decision_of({"action": "accept", "content": {"decision": each}}) for each in CHOICES]
     claims = [(each["is_approved"], each["stands"]) for each in decided if each]

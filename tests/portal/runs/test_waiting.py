@@ -91,6 +91,15 @@ async def test_a_run_that_asks_waits_for_a_person_and_then_does_exactly_that(tmp
         assert peer.calls == [("status", {"n": 1}), ("merge", {"id": 7})]
 
 
+async def test_the_person_sees_what_the_tool_declares_and_the_model_does_not(tmp_path: Path) -> None:
+    merge = tool("merge", annotations={"destructiveHint": True, "openWorldHint": True})
+    async with opened(tmp_path, {"git": Peer(merge)}, capabilities=ASKS, runs=SOON) as portal:
+        answer = await waiting(portal, "await git.merge(id=7)")
+        (call,) = (await portal.portal.runs.load(answer["run_id"], None)).calls
+        assert json.loads(call.shown)["hints"] == "destructive, open world"
+        assert {"hints", "where"}.isdisjoint(answer["waiting"][0]["asked"])
+
+
 async def test_a_run_that_goes_on_waits_for_an_upstream_that_starts(tmp_path: Path) -> None:
     os.mkfifo(go := tmp_path / "go")
     sections: dict[str, Json] = {

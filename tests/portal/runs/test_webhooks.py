@@ -97,7 +97,8 @@ def test_message_is_sent_again_for_a_day_unless_it_arrived_or_its_receiver_is_go
 
 
 async def test_waiting_run_and_its_end_are_told_in_order_and_signed(tmp_path: Path) -> None:
-    async with receiving() as receiver, kept_runs(tmp_path, webhooks=to(receiver)) as kept:
+    own = "https://portal.example/"
+    async with receiving() as receiver, kept_runs(tmp_path, webhooks=to(receiver), public_url=own) as kept:
         run = await kept.start("ask")
         await receiver.until(1)
         await kept.runs.decide(run, 1, Decider("http"), is_approved=True)
@@ -108,8 +109,9 @@ async def test_waiting_run_and_its_end_are_told_in_order_and_signed(tmp_path: Pa
             assert headers["webhook-signature"] == signed
             assert abs(timestamp - time.time()) < DEADLINE_SECONDS
             assert json.loads(body)["data"]["run_id"] == run
-        waiting = json.loads(receiver.requests[0][1])["data"]["waiting"]
-        assert [(each["seq"], each["asked"]["arguments"]) for each in waiting] == [(1, {"pull": 7})]
+        asked, ended = (json.loads(body)["data"] for _, body in receiver.requests)
+        assert [(each["seq"], each["asked"]["arguments"]) for each in asked["waiting"]] == [(1, {"pull": 7})]
+        assert (asked["url"], ended.get("url")) == (f"{own}ui/approvals#{run[:12]}-1", None)
 
 
 async def test_only_the_wanted_events_are_told(tmp_path: Path) -> None:

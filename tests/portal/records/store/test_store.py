@@ -262,6 +262,14 @@ def test_runs_that_wait_for_a_person_are_listed_by_tenant(file: RunTables) -> No
     assert len(file.listed("red//2")) == 2 and len(file.listed()) == 6
 
 
+def test_calls_that_waited_are_told_by_run_and_number(file: RunTables, run: RunRow) -> None:
+    asked(file, run, 3)
+    with file.transaction():
+        file.advance(run.id, run.epoch, calls=[CallRow(run.id, 4, "call", "git.push", "intended")])
+    assert file.waited([run.id, begun(file).id]) == {(run.id, 3): "ask"}
+    assert file.waited([]) == {}
+
+
 def test_caller_of_a_run_is_known_by_the_last_name(file: RunTables) -> None:
     head = RunHead(ExecuteCode("1"), LOCAL, None)
     for name in ("token 1", "token ops"):

@@ -14,7 +14,7 @@ from manifests.json_value import Json
 from manifests.loader import load_manifest
 from manifests.portal_manifest import PortalManifest, ServerSettings, TelemetrySettings
 from portal.app.http_access import HttpAccess
-from portal.identity.sign_in import SignInError
+from portal.base.errors import SignInError
 from tests.portal.app.test_http_app import served
 from tests.portal.peers import Opened, Peer, opened, tool, write_manifest
 
