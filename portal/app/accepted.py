@@ -109,14 +109,20 @@ class Acceptance:
 
 
 @contextmanager
-def running(manifest: Manifest, host: str, port: int) -> Iterator[Callable[[Mapping[str, str]], None]]:
-    """Announce a portal, and make changes of its files wait until the context is left. Yields like `announced`."""
+def running(
+    manifest: Manifest, host: str, port: int
+) -> Iterator[tuple[RunningPortal, Callable[[Mapping[str, str]], None]]]:
+    """Announce a portal, and make changes of its files wait until the context is left.
+
+    Yields the portal, and what `announced` yields.
+    """
     path = os.path.abspath(manifest.path) if manifest.path else ""
     acceptance = Acceptance(Path(path))  # without a manifest nothing is accepted, held or released
+    own = RunningPortal(os.getpid(), path, host, port, manifest.hashes)
     try:
-        with announced(RunningPortal(os.getpid(), path, host, port, manifest.hashes)) as announce:
+        with announced(own) as announce:
             acceptance.hold()  # after it is announced, because another portal may be releasing
-            yield announce
+            yield own, announce
     finally:
         acceptance.release()
 

@@ -1,8 +1,5 @@
 """`mcp-code-portal login` and `logout`."""
 
-import os
-import sys
-import webbrowser
 from argparse import Namespace
 from contextlib import closing
 from pathlib import Path
@@ -10,7 +7,7 @@ from pathlib import Path
 from manifests.manifest import Manifest
 from manifests.portal_manifest import HttpUpstream, OAuthSettings
 from portal.base.caller import Bearer
-from portal.cli.terminal import Terminal, unknown_name
+from portal.cli.terminal import Terminal, open_browser, unknown_name
 from portal.identity.accounts import LOGIN, open_login
 from portal.identity.sign_in import identity
 from portal.records.store.places import open_tables, place_of
@@ -53,10 +50,8 @@ async def _in(manifest: Manifest, name: str, spec: HttpUpstream, may_browse: boo
         # Show the issuer before the person types a password: an upstream can name any authorization server.
         terminal.note(f"To sign in to {name!r} at {issuer}, open this in a browser on this machine:")
         terminal.result(url)
-        # A text browser would take over the terminal.
-        has_display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-        if may_browse and (sys.platform == "darwin" or has_display):
-            webbrowser.open(url)
+        if may_browse:
+            open_browser(url)
 
     login = await log_in(spec, show)
     async with open_login(manifest, name, spec) as store, store.locked():

@@ -50,7 +50,7 @@ def argument_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {version('mcp-code-portal')}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    everyday = (_serve, _reload, _run, _runs, _search, _stubs, _check, _explain)
+    everyday = (_serve, _status, _reload, _run, _runs, _ui, _search, _stubs, _check, _explain)
     for add in (*everyday, _login, _logout, _lock, _audit, _bake, _import, _schema, _completion):
         add(commands)
     return parser
@@ -76,6 +76,11 @@ def _serve(commands: _Commands) -> None:
         "--accept", dest="takes_all", action="store_true", help="accept the files as they are now"
     )
     _profile_option(command, "the profile of callers whose token has none")
+
+
+def _status(commands: _Commands) -> None:
+    text = "show what your running portals do, and what needs you; exit with 1 if anything does"
+    _json_option(_command(commands, "status", text, needs_manifest=False))
 
 
 def _reload(commands: _Commands) -> None:
@@ -131,6 +136,17 @@ def _runs(commands: _Commands) -> None:
     fork.add_argument("--at", type=int, metavar="SEQ", required=True, help="the first call to make again")
     fork.add_argument("--script", type=Path, metavar="FILE", help="continue with this script")
     fork.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def _ui(commands: _Commands) -> None:
+    command = _command(
+        commands, "ui", "print and open the address of the console, where people see and decide"
+    )
+    command.add_argument("run", metavar="RUN", nargs="?", default="", help="open the page of this run")
+    command.add_argument("--port", type=int, metavar="N", help="default: 7700, or the next that is free")
+    command.add_argument("--no-browser", dest="browser", action="store_false", help="only print the address")
+    text = "whoever opens the address may decide, also if it is not printed on a terminal"
+    command.add_argument("--decide", action="store_true", help=text)
 
 
 def _search(commands: _Commands) -> None:

@@ -3,10 +3,8 @@
 It works directly on the store of runs, and shows the runs of all callers: whoever can read the file may see them.
 """
 
-import getpass
 import json
 import sys
-import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, closing, contextmanager
@@ -23,7 +21,7 @@ from manifests.manifest import Manifest, narrowed
 from portal.base.errors import RunsError
 from portal.base.plain_text import escaped
 from portal.cli.answers import print_answer
-from portal.cli.terminal import Terminal, shell_command
+from portal.cli.terminal import Terminal, age, person, shell_command
 from portal.identity.approvers import Approvers, Decider
 from portal.records.store.places import Place, components_folder, holding, open_tables, place_of
 from portal.records.store.records import OPEN, CallRow, RunRow, StoredRun, StoreError, ambiguous, short_id
@@ -71,7 +69,8 @@ def _stores(manifest: Manifest, terminal: Terminal, run: str = "") -> Iterator[d
     own, opened = place_of(manifest), dict[RunTables, Place]()
     with ExitStack() as stack:
         if isinstance(own, str) or own.exists():
-            on_note = partial(add_messages, webhooks=manifest.portal.runs.webhooks)
+            settings = manifest.portal.runs
+            on_note = partial(add_messages, webhooks=settings.webhooks, base=settings.public_url)
             tables = stack.enter_context(closing(open_tables(own, manifest, on_note=on_note)))
             opened[tables] = own
         if manifest.path is None or (run and not any(tables.listed(written=run) for tables in opened)):
@@ -194,7 +193,9 @@ async def wait(manifest: Manifest, options: Namespace, terminal: Terminal) -> in
                     if call.asks and call.seq not in asked:
                         asked.add(call.seq)
                         command = shell_command(manifest, "runs", "approve", run, str(call.seq))
-                        terminal.note(f"it waits for a person: {command}")
+                        terminal.note(
+                            f"it waits for a person: mcp-code-portal ui {short_id(run)}, or {command}"
+                        )
                 await anyio.sleep(_POLL_SECONDS)
         stored = _loaded(tables, run)
     if stored.row.state in OPEN:
@@ -222,7 +223,7 @@ async def decide(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
         if asks and not await terminal.is_confirmed("Approve it?"):
             return USAGE_ERROR
         with tables.transaction(is_lasting=True):
-            decider = Decider(f"{_person()} --yes" if options.yes else _person())
+            decider = Decider(f"{person('cli')} --yes" if options.yes else person("cli"))
             more = {"reason": options.reason, "arguments": options.arguments}
             decide_call(tables, run, call.seq, decider, Approvers(), is_approved=options.is_approved, **more)
         state = state if call.state == "waiting" else "revoked for later calls"
@@ -300,7 +301,7 @@ async def fork(manifest: Manifest, options: Namespace, terminal: Terminal) -> in
 
 def _list(listed: Sequence[Listed], terminal: Terminal) -> None:
     cells = [
-        (short_id(row.id), row.state, _age(row.began), escaped(caller), _what(calls), escaped(row.title))
+        (short_id(row.id), row.state, age(row.began), escaped(caller), _what(calls), escaped(row.title))
         for row, caller, calls in listed
     ]
     # The id will be pasted, so it is not cut; the other columns share the rest of the line.
@@ -393,7 +394,7 @@ def _show_call(view: dict[str, Json], label: str, line: Line) -> None:
             shown = value.split("\n") if isinstance(value, str) else readable(value, sys.maxsize)
             for each in ("arguments", *shown):
                 line(f"    {each}".expandtabs(4))
-        elif name not in ("seq", "function", "asked", "script", "may_stand"):
+        elif name not in ("seq", "function", "asked", "script", "may_stand", "types"):
             _show(name, value, line)
 
 
@@ -405,13 +406,6 @@ def _show(name: str, value: Json, line: Line) -> None:
     line(f"    {name:<16} {lines[0]}")
     for each in lines[1:]:
         line(f"      {each}")
-
-
-def _person() -> str:
-    try:
-        return f"cli {getpass.getuser()}"
-    except (OSError, KeyError, ImportError):  # the system has no name for the user
-        return "cli"
 
 
 def _is_open(tables: RunTables, run: str) -> bool:
@@ -427,12 +421,6 @@ def _note_if_not_running(tables: RunTables, run: str, terminal: Terminal) -> Non
 def _what(calls: Sequence[CallRow]) -> str:
     first, *others = [*map(awaited, waiting_view(calls))] or [""]
     return f"{first} +{len(others)}" if others else first
-
-
-def _age(began: float) -> str:
-    seconds = max(time.time() - began, 0)
-    units = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
-    return next((f"{seconds // size:.0f} {unit}" for unit, size in units if seconds >= size), "0 s")
 
 
 def _cut(text: str, longest: int) -> str:

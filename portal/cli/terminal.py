@@ -4,11 +4,14 @@ All output passes through here. Most of it contains untrusted names, description
 cannot control the terminal, hide characters, or imitate a line of the portal.
 """
 
+import getpass
 import io
 import json
 import os
 import shlex
 import sys
+import time
+import webbrowser
 from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 from math import inf
@@ -19,13 +22,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from manifests.grants import Hints
 from manifests.json_value import Json
-from manifests.loader import DEFAULT_FILE
-from manifests.manifest import Manifest
 from portal.base.plain_text import escaped, marked_lines, some
 
-if TYPE_CHECKING:  # the SDK behind it takes a second to import
+if TYPE_CHECKING:  # they take a second to import
+    from manifests.grants import Hints
+    from manifests.manifest import Manifest
     from upstreams.fleet import Fleet
 
 _PIPE_COLUMNS: Final = 1000  # a row is one line there
@@ -131,8 +133,10 @@ def unknown_name(noun: str, name: str, there: Collection[str]) -> str:
     return f"the manifest has no {noun} {name!r}; known: {', '.join(near) or 'none'}"
 
 
-def shell_command(manifest: Manifest, *words: str) -> str:
+def shell_command(manifest: "Manifest", *words: str) -> str:
     """A command of the portal for this manifest, as one would type it in the current folder."""
+    from manifests.loader import DEFAULT_FILE
+
     path = os.path.realpath(manifest.path or DEFAULT_FILE)
     config = [] if path == os.path.realpath(DEFAULT_FILE) else ["--config", path]
     return shlex.join(["mcp-code-portal", *words, *config])
@@ -143,7 +147,29 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def declared(hints: Hints) -> str:
+def person(door: str) -> str:
+    """The user of this system, as decisions name who came by this door."""
+    try:
+        return f"{door} {getpass.getuser()}"
+    except (OSError, KeyError, ImportError):  # the system has no name for the user
+        return door
+
+
+def open_browser(url: str) -> None:
+    """Open a page, if there is a display: a text browser would take over the terminal."""
+    has_display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    if sys.platform == "darwin" or has_display:
+        webbrowser.open(url)
+
+
+def age(began: float) -> str:
+    """How long ago a time is, in its largest unit: `4 min`."""
+    seconds = max(time.time() - began, 0)
+    units = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+    return next((f"{seconds // size:.0f} {unit}" for unit, size in units if seconds >= size), "0 s")
+
+
+def declared(hints: "Hints") -> str:
     """The annotations of a tool in one word."""
     if hints.destructive:
         return "destroys"
