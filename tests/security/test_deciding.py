@@ -49,7 +49,7 @@ def test_decisions_are_written_in_one_place_which_wants_to_know_who_decides(no_c
                 elif "decide_call" in (ast.unparse(node.func), *map(ast.unparse, node.args[:1])):
                     decided.append((file.name, "ecider" in text))
     assert written == ["decisions.py"]
-    assert decided == [("runs.py", True), ("decisions.py", True), ("service.py", True)]
+    assert decided == [("runs.py", True), ("source.py", True), ("decisions.py", True), ("service.py", True)]
 
 
 def runs_decide() -> list[str]:
