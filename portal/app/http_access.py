@@ -24,10 +24,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from manifests.portal_manifest import AuthSettings, PortalManifest
 from portal.base.caller import BEARER, Bearer
-from portal.base.errors import ASK_OPERATOR, OpenBindError
+from portal.base.errors import ASK_OPERATOR, OpenBindError, SignInError
 from portal.calls.fetch import FROM_SCRIPT
 from portal.identity.approvers import Approvers
-from portal.identity.sign_in import SignIn, SignInError
+from portal.identity.sign_in import SignIn
 from portal.server.callers import decider_of_request
 
 
@@ -53,6 +53,9 @@ or 404, which some clients need before they look elsewhere. A browser signs in a
 
 METRICS_PATH: Final = "/metrics"
 """Guarded by its own route: a tenant's token does not open it, because its metrics cover all tenants."""
+
+CONSOLE_PATH: Final = "/ui"
+"""Guarded by `portal.console.access`: browsers send no bearer tokens, but cookies."""
 
 
 class HttpAccess:
@@ -115,13 +118,17 @@ class HttpAccess:
     def refusal(self, headers: Headers) -> Response | None:
         """421 for an unknown Host, 403 for an unknown Origin; None if both are allowed."""
         host, origin = headers.get("host", ""), headers.get("origin")
-        if not _matches(host, self._hosts):
+        if not self.knows_host(host):
             text = f"Host {host[:100]!r} is not allowed by server.allowed_hosts. {ASK_OPERATOR}\n"
             return PlainTextResponse(text, 421)
         if origin is not None and not _matches(origin, self._origins):
             text = f"Origin {origin[:100]!r} is not allowed by server.allowed_origins. {ASK_OPERATOR}\n"
             return PlainTextResponse(text, 403)
         return None
+
+    def knows_host(self, host: str) -> bool:
+        """Whether a request may name the portal so."""
+        return _matches(host, self._hosts)
 
     def allows_page(self, origin: str) -> bool:
         """Whether a browser may let pages of this origin use `/mcp`."""
@@ -209,7 +216,7 @@ class HttpAccessMiddleware:
         headers, path, access = Headers(scope=scope), scope["path"], self.access()
         if FROM_SCRIPT in headers and path not in OPEN_PATHS:
             return PlainTextResponse("Scripts must not reach a portal.\n", 403)
-        if path == METRICS_PATH:
+        if path == METRICS_PATH or f"{path}/".startswith(f"{CONSOLE_PATH}/"):
             return scope
         if (refusal := access.refusal(headers)) is not None:
             return refusal

@@ -1,4 +1,4 @@
-"""Limits the number of HTTP connections, and how long they wait for their clients.
+"""The HTTP server: limits the number of connections, and how long they wait for their clients.
 
 Rule 1: a client has a deadline for everything that it has to send: the head of a request, and its body.
 Rule 2: a new connection replaces one that waits for its client. So a client that sends its request at once is answered,
@@ -7,17 +7,28 @@ even while strangers hold all other connections.
 
 import asyncio
 import resource
+import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from ipaddress import ip_address, ip_network
 from typing import Any, Final
 
+import anyio
 import h11
 import structlog
+import uvicorn
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from manifests.portal_manifest import ServerSettings
+from portal.base.errors import PortalError
+
+KEEP_ALIVE_SECONDS: Final = 75
+"""A connection without requests is closed after this time. Load balancers close theirs after 60 s. The portal must not
+be first: it might close while a request is on its way."""
 
 BODY_FACTOR: Final = 6
 """A body may take `head_seconds` times this."""
@@ -34,6 +45,43 @@ _LISTENING: Final = b"mcp-method", b"subscriptions/listen"
 """The header of the POST by which clients of MCP 2026-07-28 listen. Earlier ones use GET."""
 
 log = structlog.get_logger()
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """Listen at this address. Raises PortalError: the port is taken, or the host is not of this machine."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # asyncio disables Nagle's algorithm only if the protocol is named. With it, a second part of an answer waits 40 ms.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise PortalError(
+            f"cannot listen on {host}:{port}: {error.strerror or error}. Choose another"
+        ) from error
+    listener.listen(128)
+    return listener
+
+
+def http_server(app: ASGIApp, settings: ServerSettings) -> "_HttpServer":
+    """uvicorn with the limits of `settings`, for the running loop."""
+    connections = Connections(app, settings)
+    asyncio.get_running_loop().set_exception_handler(connections.on_loop_error)
+    return _HttpServer(
+        uvicorn.Config(
+            connections,
+            http=partial(HttpConnection, connections),  # type: ignore[arg-type]  # it is only called
+            ws="none",
+            forwarded_allow_ips=[*settings.trusted_proxies],
+            log_config=None,
+            log_level="error",  # strangers could cause any number of its warnings
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=settings.drain_seconds,  # type: ignore[arg-type]  # passed to asyncio
+        )
+    )
 
 
 class Connections:
@@ -191,3 +239,24 @@ class _Requests(h11.Connection):
             if self._pieces < 0:
                 raise h11.RemoteProtocolError("the body is in too many pieces")
         return event
+
+
+class _HttpServer(uvicorn.Server):
+    """uvicorn that stops on cancellation. Its own handling of SIGTERM would end the process before upstreams close."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.serving = anyio.CancelScope()
+        """Cancelled when it begins to stop. From then on it accepts nothing."""
+
+    async def end_when_cancelled(self) -> None:
+        """Wait for cancellation, then stop. Open responses get `server.drain_seconds` to end."""
+        try:
+            await anyio.sleep_forever()
+        finally:
+            self.should_exit = True
+            self.serving.cancel()

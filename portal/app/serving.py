@@ -1,20 +1,17 @@
 """Serves a portal over stdio or HTTP until the client disconnects or the process is stopped."""
 
-import asyncio
 import math
 import os
 import select
-import socket
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.to_thread
-import uvicorn
 from anyio.abc import ObjectReceiveStream, ObjectSendStream
 from mcp.server.lowlevel import Server
 from mcp.server.transport_security import TransportSecuritySettings
@@ -30,28 +27,33 @@ from starlette.types import ASGIApp
 
 from manifests.json_value import Json
 from manifests.manifest import Manifest
-from manifests.portal_manifest import ServerSettings
 from portal.app import http_access
 from portal.app.accepted import running
 from portal.app.composition import OpenPortal, open_portal
-from portal.app.http_connections import Connections, HttpConnection
+from portal.app.http_connections import http_server, listening
+from portal.app.live import SeenClient, live, status_of
 from portal.app.reload import ManifestKeeper, warn_of_writable_files
 from portal.app.replicas import MAX_REQUEST_BYTES, ReplicaMiddleware
 from portal.base.caller import Bearer
-from portal.base.errors import PortalError
+from portal.base.errors import SignInError
 from portal.base.tokens import compact
-from portal.identity.sign_in import SignInError
 from portal.runs.leases import Address
 from portal.server.http_runs import run_routes
 from portal.server.portal import Portal
 from portal.server.server import build_server
 from portal.server.sign_in_pages import account_routes
 
+if TYPE_CHECKING:
+    from portal.app.console import PortalConsole
+
 
 def build_http_app(
-    portal: Portal, server: Server[Any], access: Callable[[], http_access.HttpAccess]
+    portal: Portal,
+    server: Server[Any],
+    access: Callable[[], http_access.HttpAccess],
+    more: Sequence[Route] = (),
 ) -> Starlette:
-    """The ASGI application. `access` gives the rules that are in effect at a request.
+    """The ASGI application. `access` gives the rules that are in effect at a request, `more` the routes of the console.
 
     The SDK's Host check is off because HttpAccessMiddleware covers every route.
 
@@ -94,6 +96,7 @@ def build_http_app(
             *([Route(http_access.METRICS_PATH, metrics)] if portal.telemetry.page else []),
             *http_access.sign_in_routes(settings.auth),
             *account_routes(portal.accounts, whose),
+            *more,
         ],
     )
     guard = Middleware(
@@ -103,6 +106,33 @@ def build_http_app(
     if portal.manifest.portal.runs.is_shared:
         app.user_middleware.append(Middleware(ReplicaMiddleware, runs=portal.runs))
     return app
+
+
+class LazyConsole:
+    """Makes the console of a portal with the first page: nothing of it is imported or allocated before."""
+
+    def __init__(self, *arguments: Any) -> None:
+        self._arguments = arguments
+        self._made: PortalConsole | None = None
+        paths = ("/ui", "/ui/{path:path}")
+        self.routes = [Route(path, self._on_listener, methods=["GET", "POST"]) for path in paths]
+
+    async def on_socket(self) -> ASGIApp:
+        return (await self._console()).on_socket
+
+    async def _on_listener(self, request: Request) -> ASGIApp:
+        return (await self._console()).on_listener
+
+    async def _console(self) -> "PortalConsole":
+        def make() -> "PortalConsole":
+            from portal.app.console import PortalConsole
+
+            return PortalConsole(*self._arguments)
+
+        if self._made is None:
+            made = await anyio.to_thread.run_sync(make)  # its imports take long
+            self._made = self._made or made  # another page may have been asked for in between
+        return self._made
 
 
 def _readiness(portal: Portal, shows_names: bool) -> dict[str, Json]:
@@ -198,15 +228,22 @@ async def serve_stdio(
     sys.stdout.flush()
     answers = ClientAnswers(os.dup(sys.stdout.fileno()))
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    with running(manifest, "", 0) as announce:
+    with running(manifest, "", 0) as (own, announce):
         async with (
             open_portal(manifest, progress, profile=profile) as portal,
             anyio.create_task_group() as tasks,
             _reloading(portal, portal.reload.apply, announce, anyio.CancelScope()),
         ):
             tasks.start_soon(answers.write)
-            server, messages = build_server(portal), ClientMessages(sys.stdin.fileno())
-            await server.run(messages, answers, server.create_initialization_options())
+            server, client = build_server(portal), SeenClient(portal.runs.mask)
+            server.middleware.append(client)
+
+            def about() -> str:
+                return " · ".join(filter(None, ("stdio", client.name, f"pid {own.pid}")))
+
+            console, messages = LazyConsole(portal, own.name, about, None), ClientMessages(sys.stdin.fileno())
+            async with live(own, partial(status_of, own, portal, client), console.on_socket):
+                await server.run(messages, answers, server.create_initialization_options())
 
 
 @asynccontextmanager
@@ -239,12 +276,12 @@ async def serve_http(
     """
     settings = manifest.portal.server
     access = http_access.HttpAccess(host, manifest.portal, manifest.caller_claims)
-    listener = _listener(host, port)
+    listener = listening(host, port)
     port = listener.getsockname()[1]
     address = Address(host, port)
     async with anyio.create_task_group() as tasks:
         # Shielded, because responses must end before the upstreams and workers that they need.
-        with anyio.CancelScope(shield=True), running(manifest, host, port) as announce:
+        with anyio.CancelScope(shield=True), running(manifest, host, port) as (own, announce):
             async with open_portal(
                 manifest, progress, profile=profile, bound=_bound_profiles(manifest), address=address
             ) as portal:
@@ -254,37 +291,17 @@ async def serve_http(
                     applied = await portal.reload.apply(wanted, _bound_profiles)
                     access = http_access.HttpAccess(host, applied.portal, applied.caller_claims, access)
 
-                server = http_server(build_http_app(portal, build_server(portal), lambda: access), settings)
+                console = LazyConsole(portal, own.name, lambda: own.transport, lambda: access)
+                app = build_http_app(portal, build_server(portal), lambda: access, console.routes)
+                server = http_server(app, settings)
                 tasks.start_soon(server.end_when_cancelled)
-                async with _reloading(portal, apply, announce, server.serving):
+                async with (
+                    live(own, partial(status_of, own, portal), console.on_socket),
+                    _reloading(portal, apply, announce, server.serving),
+                ):
                     progress(f"listening on {address.url()}/mcp")
                     await server.serve(sockets=[listener])
         tasks.cancel_scope.cancel()
-
-
-def http_server(app: ASGIApp, settings: ServerSettings) -> "_HttpServer":
-    """uvicorn with the limits of `settings`, for the running loop."""
-    connections = Connections(app, settings)
-    asyncio.get_running_loop().set_exception_handler(connections.on_loop_error)
-    return _HttpServer(
-        uvicorn.Config(
-            connections,
-            http=partial(HttpConnection, connections),  # type: ignore[arg-type]  # it is only called
-            ws="none",
-            forwarded_allow_ips=[*settings.trusted_proxies],
-            log_config=None,
-            log_level="error",  # strangers could cause any number of its warnings
-            access_log=False,
-            server_header=False,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=settings.drain_seconds,  # type: ignore[arg-type]  # passed to asyncio
-        )
-    )
-
-
-KEEP_ALIVE_SECONDS: Final = 75
-"""A connection without requests is closed after this time. Load balancers close theirs after 60 s. The portal must not
-be first: it might close while a request is on its way."""
 
 
 def _bound_profiles(manifest: Manifest) -> set[str]:
@@ -292,40 +309,3 @@ def _bound_profiles(manifest: Manifest) -> set[str]:
     settings, tenants = manifest.portal.server, manifest.portal.tenants
     bound = {token.profile for token in settings.tokens if token.profile is not None}
     return bound | {each.profile for each in tenants.entries.values()} if tenants else bound
-
-
-class _HttpServer(uvicorn.Server):
-    """uvicorn that stops on cancellation. Its own handling of SIGTERM would end the process before upstreams close."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.serving = anyio.CancelScope()
-        """Cancelled when it begins to stop. From then on it accepts nothing."""
-
-    async def end_when_cancelled(self) -> None:
-        """Wait for cancellation, then stop. Open responses get `server.drain_seconds` to end."""
-        try:
-            await anyio.sleep_forever()
-        finally:
-            self.should_exit = True
-            self.serving.cancel()
-
-
-def _listener(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio disables Nagle's algorithm only if the protocol is named. With it, a second part of an answer waits 40 ms.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise PortalError(
-            f"cannot listen on {host}:{port}: {error.strerror or error}. Choose another with --http"
-        ) from error
-    listener.listen(128)
-    return listener

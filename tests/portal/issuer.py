@@ -19,7 +19,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from manifests.portal_manifest import AuthSettings, Tenants
-from portal.identity.sign_in import SignIn, SignInError
+from portal.base.errors import SignInError
+from portal.identity.sign_in import SignIn
 from tests.upstreams.peers import http_peer
 
 AUDIENCE = "https://portal.example/mcp"

@@ -24,7 +24,7 @@ from manifests.json_value import Json
 from manifests.loader import load_manifest
 from portal.app.composition import open_portal
 from portal.app.http_access import HttpAccess
-from portal.app.serving import build_http_app
+from portal.app.serving import LazyConsole, build_http_app
 from portal.calls.broker import Broker
 from portal.calls.caller_upstreams import CallerUpstreams
 from portal.calls.fetch import Fetchers
@@ -314,4 +314,5 @@ async def opened(
 def http_app(portal: Portal) -> Starlette:
     """The portal over HTTP, on a loopback address, to whomever its manifest lets in."""
     access = HttpAccess("127.0.0.1", portal.manifest.portal, portal.manifest.caller_claims)
-    return build_http_app(portal, build_server(portal), lambda: access)
+    console = LazyConsole(portal, "1-a", lambda: "http", lambda: access)
+    return build_http_app(portal, build_server(portal), lambda: access, console.routes)

@@ -94,7 +94,16 @@ async def test_webhook_is_of_the_operator_and_may_reach_a_portal(server: Server,
     assert FROM_SCRIPT not in server.requests[0].headers
 
 
-PATHS = ["/mcp", "/runs", "/runs/run_1/answers/1", "/hooks/x", "/metrics", "/", "/oauth/sign-in/start/x"]
+PATHS = [
+    "/mcp",
+    "/runs",
+    "/runs/run_1/answers/1",
+    "/hooks/x",
+    "/metrics",
+    "/",
+    "/ui/",
+    "/oauth/sign-in/start/x",
+]
 
 
 async def test_every_door_of_a_portal_refuses_what_a_script_sends_but_health_checks(tmp_path: Path) -> None:

@@ -21,8 +21,15 @@ from uvicorn.server import ServerState
 
 from manifests.json_value import Json
 from manifests.portal_manifest import ServerSettings
-from portal.app.http_connections import FREE_PIECES, HEAD_BYTES, PIECE_BYTES, Connections, HttpConnection
-from portal.app.serving import _listener, http_server
+from portal.app.http_connections import (
+    FREE_PIECES,
+    HEAD_BYTES,
+    PIECE_BYTES,
+    Connections,
+    HttpConnection,
+    http_server,
+)
+from portal.app.http_connections import listening as _listener
 from tests.portal.peers import DEADLINE_SECONDS
 
 pytestmark = pytest.mark.anyio

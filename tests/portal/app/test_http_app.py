@@ -25,13 +25,12 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from manifests.portal_manifest import AuthSettings, PortalManifest, ServerSettings
-from portal.app import serving
 from portal.app.http_access import HttpAccess, HttpAccessMiddleware, sign_in_routes
+from portal.app.http_connections import listening
 from portal.app.replicas import MAX_REQUEST_BYTES
 from portal.app.serving import ClientAnswers, ClientMessages, build_http_app
-from portal.base.errors import OpenBindError
+from portal.base.errors import OpenBindError, SignInError
 from portal.calls.fetch import FROM_SCRIPT
-from portal.identity.sign_in import SignInError
 from portal.server.server import build_server
 from tests.portal.app.test_signed_in_streams import HELLO
 from tests.portal.issuer import AUDIENCE, CLIENT, Issuer
@@ -328,7 +327,7 @@ def _method(item: SessionMessage | Exception) -> str | None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 async def test_no_part_of_an_answer_waits_for_another(host: str) -> None:
     """With Nagle's algorithm the second part waits for the client's acknowledgement of the first, which takes 40 ms."""
-    listener = serving._listener(host, 0)
+    listener = listening(host, 0)
     accepted: asyncio.Queue[int] = asyncio.Queue()
 
     async def look(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
