@@ -81,7 +81,13 @@ def test_sdist_holds_everything_the_component_is_made_from(wheel: Path, sdist: P
 
 @pytest.mark.parametrize(
     "name",
-    ["sandbox_runtime/guest.wasm", "manifests/portal.schema.json", "portal/base/o200k_base.tiktoken.xz"],
+    [
+        "sandbox_runtime/guest.wasm",
+        "manifests/portal.schema.json",
+        "portal/base/o200k_base.tiktoken.xz",
+        "portal/console/static/htmx.js",
+        "portal/console/templates/base.html",
+    ],
 )
 def test_wheel_holds_what_the_code_reads(wheel: Path, name: str) -> None:
     with zipfile.ZipFile(wheel) as archive:
