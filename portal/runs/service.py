@@ -301,7 +301,12 @@ class Questions:
             left = dict(sorted(unshown.items()))
             unshown.clear()  # calls that come from now on get another form
             questions.update(dict.fromkeys(left, scope))  # until the client leaves
-            if self.runs.asks_in_console(channel):
+            # A segment that went on may have read its row before the last decision about it.
+            for each in left.keys() - await self._waiting(run, left):
+                left.pop(each)
+                questions.pop(each, None)
+                self.runs.wake()
+            if left and self.runs.asks_in_console(channel):
                 await self._send_to_console(run, left, channel)
                 for each in left:
                     questions.pop(each, None)
@@ -326,17 +331,21 @@ class Questions:
         """Have the client open the page about these calls. If it does, return when none of them waits any more."""
         page = page_to_open(run, console_url(self.runs.public_url, run, min(calls)))
         answer = await channel.ask_person(page)
-        waiting = partial(RunTables.calls, run=run, which="state = 'waiting'")
         while answer is not None and answer["action"] == "accept":
             news = self.runs.news
-            try:
-                found = await self.runs.store_or_error().read(waiting)
-            except StoreError as error:
-                log.error("decision_not_read", run=run, error=str(error))
-                return
-            if {call.seq for call in found}.isdisjoint(calls):
+            if not await self._waiting(run, calls):
                 return
             await news.wait()
+
+    async def _waiting(self, run: str, calls: Collection[int]) -> Collection[int]:
+        """Those of these calls that still wait; all of them, if the store cannot be read."""
+        waiting = partial(RunTables.calls, run=run, which="state = 'waiting'")
+        try:
+            found = await self.runs.store_or_error().read(waiting)
+        except StoreError as error:
+            log.error("decision_not_read", run=run, error=str(error))
+            return calls
+        return {call.seq for call in found}.intersection(calls)
 
     async def _stands(self, run: str, seq: int, asked: Json) -> bool:
         """Approve a call if an earlier approval stands for it. Returns whether it does."""

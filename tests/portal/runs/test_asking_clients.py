@@ -15,6 +15,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import ElicitResult
 
 from manifests.json_value import Json
+from portal.calls.channel import ClientChannel
 from portal.identity.approvers import Decider
 from portal.records.store.run_tables import RunTables
 from portal.records.store.writer import RunStore
@@ -215,6 +216,27 @@ await asyncio.gather(git.merge(id=1), later())
 """
     assert (await desk.execute(code))["result"] == [{"id": 1}, {"id": 2}]
     assert [each.count("id: 1") for each in desk.person.asked] == [1, 0]
+
+
+async def test_a_call_that_was_decided_before_the_form_is_shown_is_not_asked_about(tmp_path: Path) -> None:
+    class Person(ClientChannel):
+        async def ask_person(self, request: Any) -> None:
+            asked.append(request)
+
+    asked: list[Any] = []
+    async with opened(tmp_path, {"git": Peer(tool("merge"))}, capabilities=RULES) as portal:
+        runs = portal.portal.runs
+        run = (await portal.call("execute_code", code=MERGE, background=True)).structured_content["run_id"]
+        with anyio.fail_after(DEADLINE_SECONDS):
+            while not await runs.store_or_error().read(partial(RunTables.listed, is_asking=True)):
+                await runs.news.wait()
+            for is_decided in (False, True):
+                if is_decided:
+                    await runs.decide(run, 1, Decider("ann"), is_approved=False)
+                await runs.questions.ask(run, 1, {"question": "Merge?"}, Person())
+                while runs.questions.are_open(run):
+                    await runs.news.wait()
+        assert len(asked) == 1
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
