@@ -68,7 +68,8 @@ class Sandbox:
     @property
     def protections(self) -> tuple[str, ...]:
         """The system's protections besides the engine's isolation, as the workers report them, such as "seccomp"."""
-        return next((worker.protections for worker in self._workers.all), ())
+        # A worker that starts has not reported them yet.
+        return next((worker.protections for worker in self._workers.all if worker.protections), ())
 
     @property
     def missing_protections(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from manifests.grants import Limits
 from sandbox_runtime.sandbox import Sandbox
 from sandbox_runtime.worker.lockdown import MEASURES
 
@@ -108,6 +109,8 @@ def test_what_a_worker_needs_still_works() -> None:
 
 @pytest.mark.anyio
 async def test_workers_report_what_protects_them(sandbox: Sandbox) -> None:
+    async with sandbox.run(Limits(), str):
+        pass  # at least one worker has started
     if sys.platform == "linux":
         assert {"no_new_privs", "rlimits"} <= set(sandbox.protections)
         assert ("seccomp" in sandbox.protections) == (platform.machine() == "x86_64")
