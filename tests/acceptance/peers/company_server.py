@@ -1,16 +1,17 @@
 """An MCP server of a company, which writes each call into a file before it answers: `NAME LOG DELAY` are its arguments.
 
 While the file `LOG.hold` is there, calls that may not be repeated are not answered. An answer takes about DELAY
-seconds. It is written without an SDK, which would take a second to import at each start.
+seconds.
 """
 
 import json
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from line_server import serve, writing
 
 CHARGES = [
     {"charge": "ch_81f3", "amount": 1290.0, "currency": "EUR", "on": "2026-11-02"},
@@ -92,24 +93,4 @@ def called(name: str, arguments: Any) -> Any:
     return {"content": [{"type": "text", "text": value if isinstance(value, str) else json.dumps(value)}]}
 
 
-def answer(request: Any) -> None:
-    method, params = request["method"], request.get("params", {})
-    said: Any = {"error": {"code": -32601, "message": "Method not found"}}
-    if method == "initialize":
-        server, version = {"name": NAME, "version": "1"}, params["protocolVersion"]
-        said = {"result": {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": server}}
-    elif method == "ping":
-        said = {"result": {}}
-    elif method == "tools/list":
-        said = {"result": {"tools": [listed(name, tool) for name, tool in TOOLS[NAME].items()]}}
-    elif method == "tools/call":
-        said = {"result": called(params["name"], params.get("arguments") or {})}
-    with writing:
-        print(json.dumps({"jsonrpc": "2.0", "id": request["id"], **said}), flush=True)
-
-
-writing = threading.Lock()
-for line in sys.stdin:
-    request = json.loads(line)
-    if "id" in request:
-        threading.Thread(target=answer, args=[request], daemon=True).start()
+serve(NAME, [listed(name, tool) for name, tool in TOOLS[NAME].items()], called)

@@ -1,14 +1,12 @@
-"""An MCP server whose tools answer at once, never, or only together: `waiting_server.py [TOOL ...]` lists only these.
+"""An MCP server whose tools answer at once, never, or only together: `waiting_server.py [TOOL ...]` lists only these."""
 
-It is written without an SDK, which would take a second to import at each of the many starts.
-"""
-
-import json
 import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
+
+from line_server import serve
 
 arrivals: Counter[str] = Counter()
 news = threading.Condition()
@@ -67,25 +65,4 @@ def called(name: str, arguments: Any) -> Any:
     return {"content": [], "structuredContent": value if name == "git_log" else {"result": value}}
 
 
-def answer(request: Any) -> None:
-    method, params = request["method"], request.get("params", {})
-    said: Any = {"error": {"code": -32601, "message": "Method not found"}}
-    if method == "initialize":
-        server = {"name": "waiting", "version": "1"}
-        version = params["protocolVersion"]
-        said = {"result": {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": server}}
-    elif method == "ping":
-        said = {"result": {}}
-    elif method == "tools/list":
-        said = {"result": {"tools": [listed(name) for name in NAMES]}}
-    elif method == "tools/call":
-        said = {"result": called(params["name"], params.get("arguments") or {})}
-    with writing:
-        print(json.dumps({"jsonrpc": "2.0", "id": request["id"], **said}), flush=True)
-
-
-writing = threading.Lock()
-for line in sys.stdin:
-    request = json.loads(line)
-    if "id" in request:
-        threading.Thread(target=answer, args=[request], daemon=True).start()
+serve("waiting", [listed(name) for name in NAMES], called)
