@@ -54,13 +54,6 @@ UNATTENDED_SECONDS: Final = 0.1
 """How soon a waiting run is suspended for which no client waits."""
 
 
-def deciding(
-    run: str, seq: int | None, decider: Decider, approvers: Approvers, **decision: Any
-) -> Callable[[RunTables], str]:
-    """What decides as `decide_call` does when it gets the tables of any store, and returns the run's id."""
-    return lambda tables: decide_call(tables, run, seq, decider, approvers, **decision).run
-
-
 class Runs:
     """The runs of one portal, which is served over HTTP at `address`, if it has one."""
 
@@ -204,8 +197,8 @@ class Runs:
 
     async def decide(self, run: str, seq: int | None, decider: Decider, **decision: Any) -> str:
         """Approve or deny a waiting call, as `decide_call` does. Returns the run's id. Raises RunsError."""
-        decide = deciding(run, seq, decider, self.approvers, **decision)
-        run = await self.store_or_error().write(decide, is_lasting=True)
+        decide = partial(decide_call, run=run, seq=seq, decider=decider, approvers=self.approvers, **decision)
+        run = (await self.store_or_error().write(decide, is_lasting=True)).run
         self.wake(run)
         return run
 
