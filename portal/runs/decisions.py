@@ -64,15 +64,18 @@ def find_run(tables: RunTables, run: str, owner: str | None, tenant: str | None 
 
 def find_seen(tables: RunTables, run: str, decider: Decider, approvers: Approvers) -> RunRow:
     """The same, among the decider's own runs, and open runs that have asked a person and have it as an approver."""
-    own = decider.owner or ""
-    return find_run(tables, run, decider.owner, tenant_of(own) if approvers.oversee(own, decider) else None)
+    return find_run(tables, run, decider.owner, overseen_tenant(decider, approvers))
 
 
 def asking_runs(tables: RunTables, decider: Decider, approvers: Approvers) -> list[RunRow]:
     """The newest 100 of the same that wait for a person."""
+    return tables.listed(decider.owner, 100, tenant=overseen_tenant(decider, approvers), is_asking=True)
+
+
+def overseen_tenant(decider: Decider, approvers: Approvers) -> str | None:
+    """The tenant whose asking runs the decider sees as an approver, which may be ""; None if it sees its own only."""
     own = decider.owner or ""
-    tenant = tenant_of(own) if approvers.oversee(own, decider) else None
-    return tables.listed(decider.owner, 100, tenant=tenant, is_asking=True)
+    return tenant_of(own) if approvers.oversee(own, decider) else None
 
 
 def decide_call(

@@ -20,13 +20,13 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from manifests.json_value import Json
-from portal.base.caller import Caller, tenant_of
+from portal.base.caller import Caller
 from portal.base.errors import RunsError
 from portal.base.requests import ExecuteCode
 from portal.identity.approvers import Decider
 from portal.records.store.records import OPEN, LogRow, OwnLimitError, StoreError
 from portal.records.store.run_tables import RunTables
-from portal.runs.decisions import details, find_run, fork_run, iso, run_view, waiting_view
+from portal.runs.decisions import details, find_run, fork_run, iso, overseen_tenant, run_view, waiting_view
 from portal.runs.service import Runs
 from portal.server.callers import decider_of_request, http_caller, program_of
 from sandbox_runtime.guest_json import GuestJsonError, encode, parse
@@ -137,8 +137,7 @@ class RunRoutes:
     async def listed(self, request: Request) -> Response:
         """The caller's runs. `?waiting=true` lists those that wait for a person; for an approver, the tenant's too."""
         query, (_, owner) = Query.of(dict(request.query_params)), _named(request)
-        oversees = query.waiting and self.runs.approvers.oversee(owner, _decider(request))
-        tenant = tenant_of(owner) if oversees else None
+        tenant = overseen_tenant(_decider(request), self.runs.approvers) if query.waiting else None
 
         def views(tables: RunTables) -> list[dict[str, Json]]:
             rows = tables.listed(

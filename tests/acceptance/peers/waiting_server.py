@@ -1,4 +1,4 @@
-"""An MCP server whose tools answer at once, never, or only together: `waiting_server.py [TOOL ...]` lists only these."""
+"""An MCP server whose tools answer at once, never, or only together: `waiting_server.py [TOOL ...]` lists these."""
 
 import sys
 import threading
