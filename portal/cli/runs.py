@@ -20,8 +20,9 @@ from manifests.json_value import Json
 from manifests.manifest import Manifest, narrowed
 from portal.base.errors import RunsError
 from portal.base.plain_text import escaped
+from portal.base.times import age, iso
 from portal.cli.answers import print_answer
-from portal.cli.terminal import Terminal, age, person, shell_command
+from portal.cli.terminal import Terminal, person, shell_command
 from portal.identity.approvers import Approvers, Decider
 from portal.records.store.places import Place, components_folder, holding, open_tables, place_of
 from portal.records.store.records import OPEN, CallRow, RunRow, StoredRun, StoreError, ambiguous, short_id
@@ -37,7 +38,6 @@ from portal.runs.decisions import (
     details,
     find_run,
     fork_run,
-    iso,
     run_view,
     unknown_run,
     waiting_view,

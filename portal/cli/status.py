@@ -18,7 +18,8 @@ from typing import Any, Final
 
 from portal.app.peer import is_from
 from portal.app.running import RunningPortal, address, outer_portals
-from portal.cli.terminal import Terminal, age, counted
+from portal.base.times import age
+from portal.cli.terminal import Terminal, counted
 from portal.console.needs import Need, approvals
 from portal.records.store.places import holding, open_tables
 from portal.records.store.records import StoreError, short_id

@@ -10,7 +10,6 @@ import json
 import os
 import shlex
 import sys
-import time
 import webbrowser
 from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
@@ -160,13 +159,6 @@ def open_browser(url: str) -> None:
     has_display = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     if sys.platform == "darwin" or has_display:
         webbrowser.open(url)
-
-
-def age(began: float) -> str:
-    """How long ago a time is, in its largest unit: `4 min`."""
-    seconds = max(time.time() - began, 0)
-    units = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
-    return next((f"{seconds // size:.0f} {unit}" for unit, size in units if seconds >= size), "0 s")
 
 
 def declared(hints: "Hints") -> str:

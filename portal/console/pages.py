@@ -26,9 +26,10 @@ from starlette.responses import HTMLResponse, Response
 from manifests.json_value import Json
 from portal.base.errors import RunsError
 from portal.base.plain_text import escaped
+from portal.base.times import age, iso
 from portal.console.source import Source
 from portal.console.visitor import Visitor
-from portal.runs.decisions import asking_runs, iso
+from portal.runs.decisions import asking_runs
 from portal.runs.run_page import state_words, title_of
 from portal.runs.shown_calls import indented
 
@@ -133,8 +134,7 @@ def _templates() -> jinja2.Environment:
 
 def when(at: float) -> Markup:
     """How long ago something was; the time itself on hover."""
-    seconds = time.time() - at
-    ago = "now" if seconds < 5 else f"{span(seconds, is_exact=False)} ago"
+    ago = "now" if time.time() - at < 5 else f"{age(at)} ago"
     return Markup('<time datetime="{0}" title="{0}">{1}</time>').format(iso(at), ago)
 
 

@@ -10,13 +10,13 @@ import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 from manifests.json_value import Json
 from manifests.portal_manifest import Webhook
 from portal.base.caller import Caller, tenant_of
 from portal.base.errors import RunsError
+from portal.base.times import iso
 from portal.identity.approvers import Approvers, Decider
 from portal.records.ledger import Ledger
 from portal.records.store.records import ASKING, OPEN, CallRow, CallRowState, RunRow, StoredRun, ambiguous
@@ -316,8 +316,3 @@ def answer_of(stored: StoredRun) -> Answer:
 def _decision(call: CallRow) -> dict[str, Any]:
     told = json.loads(call.decision) if call.decision else {}
     return {"by": call.decided_by, **{key: value for key, value in told.items() if value}}
-
-
-def iso(at: float) -> str:
-    """Seconds since 1970 as ISO 8601 in UTC."""
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -23,10 +23,11 @@ from manifests.json_value import Json
 from portal.base.caller import Caller
 from portal.base.errors import RunsError
 from portal.base.requests import ExecuteCode
+from portal.base.times import iso
 from portal.identity.approvers import Decider
 from portal.records.store.records import OPEN, LogRow, OwnLimitError, StoreError
 from portal.records.store.run_tables import RunTables
-from portal.runs.decisions import details, find_run, fork_run, iso, overseen_tenant, run_view, waiting_view
+from portal.runs.decisions import details, find_run, fork_run, overseen_tenant, run_view, waiting_view
 from portal.runs.service import Runs
 from portal.server.callers import decider_of_request, http_caller, program_of
 from sandbox_runtime.guest_json import GuestJsonError, encode, parse

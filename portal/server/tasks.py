@@ -23,13 +23,14 @@ from pydantic import ValidationError
 from manifests.json_value import Json
 from portal.base.caller import Caller
 from portal.base.errors import RunsError
+from portal.base.times import iso
 from portal.calls.channel import Context
 from portal.calls.questions import can_show_forms
 from portal.records.store.records import OPEN, CallRow, RunRow, StoreError
 from portal.records.store.run_tables import RunTables
 from portal.records.store.tables import DAY_SECONDS
 from portal.runs.answer import Answer, awaited
-from portal.runs.decisions import answer_of, find_run, iso, waiting_view
+from portal.runs.decisions import answer_of, find_run, waiting_view
 from portal.runs.forms import decision_of
 from portal.runs.past import HEAD
 from portal.runs.service import Runs
