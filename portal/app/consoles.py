@@ -21,10 +21,11 @@ from starlette.types import ASGIApp
 from manifests.manifest import Manifest
 from portal.app.peer import is_from
 from portal.app.running import RunningPortal, address, outer_portals
+from portal.base.plain_text import shown_path
 from portal.console.access import Access
 from portal.console.app import console_app, guarded
 from portal.console.pages import bare_page, visitor_of
-from portal.console.source import LeftSource, shown_path
+from portal.console.source import LeftSource
 from portal.console.visitor import HEADER, Visitor
 from portal.identity.approvers import Decider
 from portal.records.store.places import Place, holding, open_tables, place_of

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import structlog
 import uvicorn
@@ -23,6 +23,7 @@ from uvicorn.server import ServerState
 
 from manifests.json_value import Json
 from manifests.own_files import PRIVATE
+from portal.app.http_connections import KEEP_ALIVE_SECONDS
 from portal.app.peer import is_descendant, peer_of
 from portal.app.running import RunningPortal, address, running_portals
 from portal.base.plain_text import one_line
@@ -35,9 +36,6 @@ from portal.server.portal import Portal
 from upstreams.redaction import Redaction
 
 log = structlog.get_logger()
-
-KEEP_ALIVE_SECONDS: Final = 75
-"""A connection without requests is closed after this time: later than by any client, which might be sending one."""
 
 
 class SeenClient(ServerMiddleware[Any]):
@@ -83,9 +81,9 @@ async def status_of(own: RunningPortal, portal: Portal, client: SeenClient | Non
 async def live(
     own: RunningPortal,
     status: Callable[[], Awaitable[Json]],
-    ui_of: Callable[[], Awaitable[ASGIApp]] | None = None,
+    ui_of: Callable[[], Awaitable[ASGIApp]],
 ) -> AsyncIterator[None]:
-    """Serve the portal's socket until the context is left: `/status` as JSON, and `pages` at `/ui`.
+    """Serve the portal's socket until the context is left: `/status` as JSON, and at `/ui` the pages of `ui_of`.
 
     Without a socket, as in a state folder that cannot be written, the portal runs all the same, which is logged.
     """
@@ -94,7 +92,7 @@ async def live(
         found: ASGIApp = PlainTextResponse("not found\n", 404)
         if scope["path"] == "/status":
             found = Response(compact(await status()), media_type="application/json")
-        elif ui_of is not None and scope["path"].startswith("/ui"):
+        elif scope["path"].startswith("/ui"):
             found = await ui_of()
         await found(scope, receive, send)
 

@@ -6,6 +6,7 @@ if they shape an emoji.
 """
 
 import math
+import os
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
@@ -84,6 +85,12 @@ def readable(text: str, longest: int) -> str:
     text = _LINE_SEPARATORS.sub("\n", text[: 4 * longest]).replace("\t", " ")
     lines = (line.rstrip() for line in visible(text).split("\n"))
     return cut(_BLANK_LINES.sub("\n\n", "\n".join(lines)).strip(), longest)
+
+
+def shown_path(path: str) -> str:
+    """A path as its owner would write it."""
+    home = os.path.expanduser("~")
+    return f"~{path.removeprefix(home)}" if path.startswith(f"{home}/") else path
 
 
 def one_line(text: str, longest: int) -> str:

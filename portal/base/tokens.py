@@ -14,10 +14,13 @@ from collections.abc import Iterator
 from functools import cache
 from importlib.resources import files
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from tiktoken import Encoding
+
+BYTES_OF_TOKEN: Final = 3.6
+"""An estimate, where counting would need the texts."""
 
 _LOADING = threading.Lock()
 _SPECIAL_TOKENS = {"<|endoftext|>": 199999, "<|endofprompt|>": 200018}

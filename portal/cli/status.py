@@ -5,7 +5,6 @@ answer in half a second, so it is run without a manifest, and imports neither py
 """
 
 import json
-import os
 import socket
 from argparse import Namespace
 from collections import Counter
@@ -18,7 +17,9 @@ from typing import Any, Final
 
 from portal.app.peer import is_from
 from portal.app.running import RunningPortal, address, outer_portals
+from portal.base.plain_text import shown_path
 from portal.base.times import age
+from portal.base.tokens import BYTES_OF_TOKEN
 from portal.cli.terminal import Terminal, counted
 from portal.console.needs import Need, approvals
 from portal.records.store.places import holding, open_tables
@@ -28,8 +29,6 @@ ANSWER_SECONDS: Final = 0.3
 """A portal that takes longer is told as one that does not answer."""
 
 _MAX_NEEDS: Final = 10
-_BYTES_PER_TOKEN: Final = 3.6
-"""About: the encoding of the model is not known."""
 
 
 def command(options: Namespace) -> int:
@@ -67,8 +66,7 @@ def _asked(portal: RunningPortal) -> tuple[str, dict[str, Any]]:
         told = {"pid": portal.pid, "manifest": portal.manifest, "transport": portal.transport, "client": ""}
         told |= {"needs_you": [asdict(Need("down", why))], "upstreams": [], "last_day": None}
         up = ""
-    home, path = os.path.expanduser("~/"), portal.manifest or "without a manifest"
-    path = f"~/{path.removeprefix(home)}" if path.startswith(home) else path
+    path = shown_path(portal.manifest) or "without a manifest"
     return "  ".join(filter(None, (path, portal.transport, told["client"], f"pid {portal.pid}", up))), told
 
 
@@ -95,6 +93,6 @@ def _details(told: Mapping[str, Any]) -> Iterator[str]:
     if upstreams := Counter(each["status"].replace("_", " ") for each in told.get("upstreams", ())):
         yield f"  upstreams  {' · '.join(f'{number} {status}' for status, number in upstreams.items())}"
     if (day := told.get("last_day")) and day["runs"]:
-        read, of = (f"{day[name] / _BYTES_PER_TOKEN:,.0f}" for name in ("answer_bytes", "result_bytes"))
+        read, of = (f"{day[name] / BYTES_OF_TOKEN:,.0f}" for name in ("answer_bytes", "result_bytes"))
         yield f"  24 h       {counted(day['runs'], 'run')}, {day['failed']} failed, p50 {day['p50_ms']:,.0f} ms"
         yield f"             about {read} of {of} tokens read"

@@ -27,6 +27,7 @@ from manifests.json_value import Json
 from portal.base.errors import RunsError
 from portal.base.plain_text import escaped
 from portal.base.times import age, iso
+from portal.base.tokens import BYTES_OF_TOKEN
 from portal.console.source import Source
 from portal.console.visitor import Visitor
 from portal.runs.decisions import asking_runs
@@ -38,9 +39,6 @@ FOLDER: Final = Path(__file__).parent
 MAX_FORM_BYTES: Final = 1 << 20
 MAX_FORM_FIELDS: Final = 1_000
 """More are not parsed: half a million of them, which a stranger can send, take a second."""
-
-BYTES_OF_TOKEN: Final = 3.6
-"""An estimate, which the pages state: counting would need the texts."""
 
 _MAX_CHARACTERS: Final = 20_000
 """Of one text on a page."""

@@ -69,9 +69,7 @@ async def overview(request: Request) -> Response:
     is_operator = owner is None  # others see their own runs, and not how this portal is doing
     values["needs"] = source.needs() if is_operator else ()
     values["upstreams"] = source.upstreams() if is_operator else ()
-    return await page(
-        request, "overview.html", "overview", part=asked_part(request, "needs", "newest"), **values
-    )
+    return await page(request, "overview.html", "overview", part=part, **values)
 
 
 async def list_runs(request: Request) -> Response:

@@ -11,6 +11,7 @@ import anyio.to_thread
 
 from manifests.json_value import Json
 from manifests.manifest import Manifest
+from portal.base.plain_text import shown_path
 from portal.console.needs import Need, of_portal, upstream_states
 from portal.identity.approvers import Approvers, Decider
 from portal.records.store.places import Place, open_tables
@@ -23,12 +24,6 @@ if TYPE_CHECKING:  # the SDK behind it takes a second to import
 Found = TypeVar("Found")
 
 SILENCE_SECONDS: Final = 15.0
-
-
-def shown_path(path: str) -> str:
-    """A path as its owner would write it."""
-    home = os.path.expanduser("~")
-    return f"~{path.removeprefix(home)}" if path.startswith(f"{home}/") else path
 
 
 class LiveSource:
