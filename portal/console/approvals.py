@@ -74,7 +74,7 @@ def case_of(tables: RunTables, run: str, decider: Decider, approvers: Approvers)
     return {
         "row": row,
         "caller": tables.caller(row.owner),
-        "picture": picture(row, tables.waited([row.id]), tables.now()),
+        "picture": picture(row, tables.now()),
         "groups": [Group(tuple(asks)) for asks in groups.values()],
         "more": len(waiting) - MAX_CALLS,
         "so_far": f"{before} Decided by {by}.".strip() if by else before,

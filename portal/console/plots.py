@@ -11,9 +11,8 @@ from typing import Final
 from markupsafe import Markup
 
 from portal.console.pages import span
-from portal.records.store.records import CallKind
 from portal.records.store.trail import HistoryRow
-from portal.runs.run_page import CallView, Interval, listed_calls, without
+from portal.runs.run_page import CallView, Interval, calls_in_list, without
 
 _STEPS: Final = (
     *(n * 10**e for e in (-3, -2, -1, 0) for n in (1, 2, 5)),
@@ -112,13 +111,10 @@ def bar(calls: Sequence[CallView], axis: Axis) -> Markup:
     return _svg("bar", 24, "".join(parts))
 
 
-def picture(row: HistoryRow, kinds: Mapping[tuple[str, int], CallKind], now: float) -> Markup:
-    """A run in a list: its calls by time, those beside each other in lanes.
-
-    `kinds` says which calls waited, as `RunTables.waited` does.
-    """
+def picture(row: HistoryRow, now: float) -> Markup:
+    """A run in a list: its calls by time, those beside each other in lanes."""
     ended = row.ended or now
-    calls = listed_calls(row, kinds, ended)
+    calls = calls_in_list(row, ended)
     busy = [(call.began, call.ended) for call in calls if not call.wait]
     axis = Axis(row.began, ended, without([(row.began, ended)], busy))
     placed, ends = list[tuple[int, CallView]](), list[float]()

@@ -114,8 +114,7 @@ async def cancel(request: Request) -> Response:
 
 
 def _with_pictures(tables: RunTables, rows: Sequence[HistoryRow]) -> list[tuple[HistoryRow, Markup]]:
-    waited = tables.waited([row.id for row in rows if row.is_journaled])
-    return [(row, picture(row, waited, tables.now())) for row in rows]
+    return [(row, picture(row, tables.now())) for row in rows]
 
 
 def _shown(

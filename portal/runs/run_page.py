@@ -122,7 +122,7 @@ def run_page(tables: RunTables, run: str, seq: int | None = None) -> RunPage:
         raise unknown_run(run)
     if stored is None:
         ended = row.began + row.ms / 1000
-        calls = listed_calls(row, {}, ended)
+        calls = calls_in_list(row, ended)
         return RunPage(row, ended, calls, _selected(calls, seq))
     head, past = Past.of(stored)
     log = tables.log_after(0, run, MAX_LOG_ROWS)
@@ -148,14 +148,14 @@ def run_page(tables: RunTables, run: str, seq: int | None = None) -> RunPage:
     )
 
 
-def listed_calls(row: HistoryRow, kinds: Mapping[tuple[str, int], CallKind], ended: float) -> list[CallView]:
-    """The calls of a run as lists have them. `kinds` says which ones waited, for most of their time; `ended` is now
-    while the run is open.
+def calls_in_list(row: HistoryRow, ended: float) -> list[CallView]:
+    """The calls of a run as lists have them: those that waited did so for all of their time. `ended` is now while the
+    run is open.
     """
     calls = []
     for seq, function, state, at_ms, ms, code in row.listed:
         began, over = row.began + at_ms / 1000, row.began + (at_ms + ms) / 1000
-        kind, wait = kinds.get((row.id, seq), "call"), None
+        kind, wait = row.waited.get(seq, "call"), None
         if kind != "call":  # its time has not its wait in it, which lasts until the script goes on
             later = (row.began + call[3] / 1000 for call in row.listed if call[3] > at_ms + ms)
             wait = began, (over := min(later, default=ended))

@@ -16,7 +16,6 @@ from typing import Any, Final
 
 from portal.records.store.records import (
     MAX_OPEN_RUNS,
-    CallKind,
     CallRow,
     CallRowState,
     FencedError,
@@ -330,12 +329,6 @@ class RunTables(TrailTables):
     def call(self, run: str, seq: int) -> CallRow | None:
         found = self._rows(f"SELECT {_CALL_COLUMNS} FROM calls WHERE run = ? AND seq = ?", run, seq)
         return self._call(found[0]) if found else None
-
-    def waited(self, runs: Sequence[str]) -> dict[tuple[str, int], CallKind]:
-        """The calls of these runs that wait, or waited, for a person, a time or an event: kinds by run and `seq`."""
-        marks = ", ".join("?" * len(runs))
-        query = f"SELECT run, seq, kind FROM calls WHERE kind != 'call' AND run IN ({marks})"
-        return {(run, seq): kind for run, seq, kind in (self._rows(query, *runs) if runs else ())}
 
     def decide(self, run: str, seq: int, state: CallRowState, decision: bytes, by: str) -> bool:
         """Decide about a call that waits for a person. Returns whether this was the first decision.

@@ -8,11 +8,11 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from manifests.json_value import Json
-from portal.records.store.records import ASKING, OPEN, CallKind, DamagedRowError, RunState
+from portal.records.store.records import ASKING, OPEN, CallKind, CallRowState, DamagedRowError, RunState
 from portal.records.store.tables import DAY_SECONDS, Tables
 
 MAX_SEARCHED: Final = 1_000
@@ -60,6 +60,8 @@ class HistoryRow(TrailRow):
     ended: float | None = None
     waiting: tuple[CallKind, ...] = ()
     """The kind of each call that it waits for."""
+    waited: Mapping[int, CallKind] = field(default_factory=dict)
+    """By `seq`, the kinds of those and of the calls that it did wait for: for a person, a time or an event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class Day:
     half_hours: tuple[tuple[int, int], ...]
 
 
-_FIELDS: Final = [field.name for field in fields(TrailRow)]
+_FIELDS: Final = [each.name for each in fields(TrailRow)]
 _GROWING: Final = ("ms", "check_ms", "result_bytes", "answer_bytes")
 _REPLACED: Final = ("state", "code", "calls", "failed", "unknown", "denied", "is_journaled", "listed")
 _ADD_UP: Final = "(id) DO UPDATE SET " + ", ".join(
@@ -136,7 +138,7 @@ class TrailTables(Tables):
             which, values = f"{which} AND {of_owner} = ?", [*values, owner]
         if state in _WHICH:
             which += f" AND {_WHICH[state]}" + " AND is_journaled = 1" * is_of_open
-        return self._history(which, *values, limit=MAX_SEARCHED if q else limit, q=q.lower())[:limit]
+        return self._history(which, *values, limit=limit, q=q.lower())
 
     def history_row(self, run: str) -> HistoryRow | None:
         """The run with this id, of any owner."""
@@ -177,22 +179,25 @@ class TrailTables(Tables):
     def _history(self, which: str, *values: Any, limit: int, q: str = "") -> list[HistoryRow]:
         query = f"SELECT * FROM {_HISTORY} WHERE {which} ORDER BY began DESC, id DESC LIMIT ?"
         columns = [*_FIELDS, "wake_at", "ended"]
-        raws = [dict(zip(columns, raw, strict=True)) for raw in self._rows(query, *values, limit)]
-        of_open = [raw["id"] for raw in raws if raw["state"] in OPEN]
-        waits = f"SELECT run, kind FROM calls WHERE run IN ({', '.join('?' * len(of_open))}) AND state = 'waiting'"
-        waiting = defaultdict[str, list[CallKind]](list)
-        for run, kind in self._rows(f"{waits} ORDER BY run, seq", *of_open) if of_open else ():
-            waiting[run].append(kind)
-        rows, has_portal = [], not of_open or self.has_portal()
-        for raw in raws:
-            if (texts := self._texts(raw, q)) is None:
-                continue
+        read = self._rows(query, *values, MAX_SEARCHED if q else limit)
+        raws = (dict(zip(columns, raw, strict=True)) for raw in read)
+        found = [(raw, texts) for raw in raws if (texts := self._texts(raw, q)) is not None][:limit]
+        ids = [raw["id"] for raw, _ in found if raw["is_journaled"]]
+        asked = f"SELECT run, seq, kind, state FROM calls WHERE kind != 'call' AND run IN ({', '.join('?' * len(ids))})"
+        waited = defaultdict[str, dict[int, tuple[CallKind, CallRowState]]](dict)
+        for run, seq, kind, state in self._rows(f"{asked} ORDER BY run, seq", *ids) if ids else ():
+            waited[run][seq] = kind, state
+        rows, has_portal = [], all(raw["state"] not in OPEN for raw, _ in found) or self.has_portal()
+        for raw, texts in found:
             # Of a run without a row in the trail, what only that has is not known.
             known = {name: value for name, value in raw.items() if value is not None}
             is_due = known.pop("wake_at", None) == 0 and raw["state"] == "waiting"
             told = "running" if is_due else raw["state"]
             told = "waiting" if told == "running" and not has_portal else told
-            known |= {"told": told, "waiting": (*waiting[raw["id"]],)}
+            calls = waited[raw["id"]]
+            waiting = (kind for kind, state in calls.values() if state == "waiting" and raw["state"] in OPEN)
+            known |= {"told": told, "waiting": (*waiting,)}
+            known["waited"] = {seq: kind for seq, (kind, _) in calls.items()}
             known["title"], known["listed"] = texts
             known["is_journaled"] = bool(raw["is_journaled"])
             rows.append(HistoryRow(**known))

@@ -73,10 +73,10 @@ def test_labels_do_not_overlap(tmp_path: Path) -> None:
 def test_calls_beside_each_other_are_in_lanes_and_what_is_bad_is_drawn_last() -> None:
     listed = [[n, "a.b", "failed" if n == 1 else "done", n // 3 * 1e3, 1e3, ""] for n in range(6)]
     row = HistoryRow("run_1", "local", "ok", "", 0.0, ended=2.0)
-    drawn = picture(replace(row, listed=listed), {}, 2.0)
+    drawn = picture(replace(row, listed=listed), 2.0)
     assert re.findall('class="b-([a-z]+)"', drawn) == ["base", "done", "failed"]
     assert len({*re.findall(r"M[\d.]+ (-?[\d.]+)H", drawn.partition("b-done")[2])}) == 3
-    assert 'class="b-done"' not in picture(row, {}, 2.0)
+    assert 'class="b-done"' not in picture(row, 2.0)
 
 
 def test_columns_are_as_high_as_their_counts() -> None:

@@ -266,8 +266,8 @@ def test_calls_that_waited_are_told_by_run_and_number(file: RunTables, run: RunR
     asked(file, run, 3)
     with file.transaction():
         file.advance(run.id, run.epoch, calls=[CallRow(run.id, 4, "call", "git.push", "intended")])
-    assert file.waited([run.id, begun(file).id]) == {(run.id, 3): "ask"}
-    assert file.waited([]) == {}
+    other = begun(file)
+    assert {row.id: row.waited for row in file.history(None)} == {run.id: {3: "ask"}, other.id: {}}
 
 
 def test_caller_of_a_run_is_known_by_the_last_name(file: RunTables) -> None:
