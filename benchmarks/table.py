@@ -315,10 +315,11 @@ def trail_rows() -> Iterator[str]:
     yield (
         f"With a row in the trail for each run, a trivial script over stdio takes {own['p50_ms']:.2f} / "
         f"{own['p99_ms']:.1f} ms, without one {without['p50_ms']:.2f} / {without['p99_ms']:.1f} ms (p50 / p99): "
-        f"{measured['p50_ms_more']:+.2f} / {measured['p99_ms_more']:+.1f} ms, where two portals without one differ by "
-        f"{measured['p50_ms_noise']:+.2f} / {measured['p99_ms_noise']:+.1f} ms. The portal computes "
-        f"{own['computing_ms']:.2f} ms instead of {without['computing_ms']:.2f} ms. {kept['runs']:,} runs in a row "
-        f"leave {kept['rows']:,} rows, and {kept['more_mb']} MB more in memory ({_machine(measured['machine'])}; "
+        f"{measured['p50_ms_more']:+.2f} / {measured['p99_ms_more']:+.1f} ms, where two portals of one kind differ by "
+        f"up to {measured['p50_ms_noise']:.2f} / {measured['p99_ms_noise']:.1f} ms (the means of two of each). The "
+        f"portal computes {measured['computing_ms_more']:+.2f} ms more beside {without['computing_ms']:.2f} ms. "
+        f"{kept['runs']:,} runs in a row leave {kept['rows']:,} rows, and {kept['more_mb']} MB more in memory "
+        f"({_machine(measured['machine'])}; "
         "`python -m benchmarks.trail`)."
     )
 
