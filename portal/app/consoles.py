@@ -38,7 +38,7 @@ ANSWER_SECONDS: Final = 2.0
 PAGE_SECONDS: Final = 30.0
 """For the beginning of a page. It may end at any time, like a stream."""
 
-_TO_PORTAL: Final = ("accept", "accept-encoding", "content-type", "content-length")
+_TO_PORTAL: Final = ("host", "accept", "accept-encoding", "content-type", "content-length")
 _NOT_TO_BROWSER: Final = (b"connection", b"keep-alive", b"transfer-encoding", b"date", b"server")
 
 Clients: TypeAlias = Callable[[], Awaitable[Mapping[str, tuple[str, httpx2.AsyncClient]]]]

@@ -116,6 +116,12 @@ async def test_a_page_is_compressed_only_for_a_browser_that_takes_it(tmp_path: P
         assert "content-encoding" not in (await http.send(request)).headers
 
 
+async def test_a_path_with_a_slash_too_many_leads_to_the_page_at_the_same_origin(tmp_path: Path) -> None:
+    async with browser(tmp_path) as (http, _, access):
+        await http.get(access.ticket(TERMINAL))
+        assert (await http.get("/ui/@1-a/runs/")).headers["location"] == f"{ORIGIN}/ui/@1-a/runs"
+
+
 @pytest.mark.parametrize("path", ["/ui/@2-b/", "/ui/@..%2f1-a/me"])
 async def test_a_portal_that_is_not_there_leads_to_the_list(tmp_path: Path, path: str) -> None:
     async with browser(tmp_path) as (http, _, access):
