@@ -4,7 +4,6 @@ A portal renders its own pages, and is reached by its socket. Stores that all po
 """
 
 import hashlib
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from typing import Any, Final, TypeAlias
@@ -24,11 +23,12 @@ from portal.app.running import RunningPortal, address, outer_portals
 from portal.base.plain_text import shown_path
 from portal.console.access import Access
 from portal.console.app import console_app, guarded
+from portal.console.needs import approvals
 from portal.console.pages import bare_page, visitor_of
 from portal.console.source import LeftSource
 from portal.console.visitor import HEADER, Visitor
 from portal.identity.approvers import Decider
-from portal.records.store.places import Place, holding, open_tables, place_of
+from portal.records.store.places import Place, holding, manifest_of, open_tables, place_of
 from portal.records.store.records import StoreError
 from portal.runs.decisions import unknown_run
 
@@ -109,7 +109,7 @@ class Consoles:
             for name, client in (await self._clients()).items():
                 tasks.start_soon(ask, name, client)
         for source in (await anyio.to_thread.run_sync(self._left)).values():
-            waiting = await source.read(lambda tables: len(tables.listed(None, is_asking=True)))
+            waiting = len(await source.read(lambda each: approvals(each, each.listed(is_asking=True))))
             left.append((source.name, f"{source.base}/", source.about, waiting))
         return bare_page("portals.html", portals=[*sorted(running), *sorted(left)])
 
@@ -137,7 +137,7 @@ class Consoles:
         own, places = place_of(self._manifest), dict[Place, Manifest | None]()
         if isinstance(own, str) or own.exists():
             places[own] = self._manifest
-        for path in holding():
+        for path in holding(tables=("runs", "trail")):
             places.setdefault(path, None)
         found = {}
         for place, manifest in places.items():
@@ -145,8 +145,7 @@ class Consoles:
             with suppress(StoreError), closing(open_tables(place, manifest)) as tables:
                 if not tables.has_replicas():
                     name = f"left-{hashlib.sha256(str(place).encode()).hexdigest()[:8]}"
-                    whose = os.fsdecode(tables.get("manifest", "", "") or b"a portal")
-                    found[name] = LeftSource(place, manifest, f"/ui/@{name}", shown_path(whose))
+                    found[name] = LeftSource(place, manifest, f"/ui/@{name}", manifest_of(tables))
         return found
 
 

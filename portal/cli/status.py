@@ -22,7 +22,7 @@ from portal.base.times import age
 from portal.base.tokens import BYTES_OF_TOKEN
 from portal.cli.terminal import Terminal, counted
 from portal.console.needs import Need, approvals
-from portal.records.store.places import holding, open_tables
+from portal.records.store.places import holding, manifest_of, open_tables
 from portal.records.store.records import StoreError, short_id
 
 ANSWER_SECONDS: Final = 0.3
@@ -77,7 +77,7 @@ def _left() -> Iterator[tuple[str, dict[str, Any]]]:
         with suppress(StoreError), closing(open_tables(path, None)) as tables:
             open_runs = sum(tables.open_counts().values())
             if open_runs and not tables.has_replicas():
-                heading = f"{counted(open_runs, 'open run')} without a portal, in {path}"
+                heading = f"{manifest_of(tables)}  ended, with {counted(open_runs, 'open run')}"
                 needs = approvals(tables, tables.listed(is_asking=True))
                 yield heading, {"needs_you": [asdict(each) for each in needs]}
 

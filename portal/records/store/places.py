@@ -10,12 +10,13 @@ import math
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from manifests.own_files import locked, state_folder
+from portal.base.plain_text import shown_path
 from portal.records.store.postgres import PostgresDatabase
 from portal.records.store.records import StoreError
 from portal.records.store.run_tables import RunTables
@@ -49,13 +50,17 @@ def components_folder(place: Place) -> Path:
     return place.with_name(f"{place.name}.components")
 
 
-def holding(run: str = "") -> list[Path]:
-    """The stores in this user's state folder, of any manifest, that have a run whose id begins with `run`."""
+def holding(run: str = "", tables: Sequence[str] = ("runs",)) -> list[Path]:
+    """The stores in this user's state folder, of any manifest, that have a run whose id begins with `run`.
+
+    Runs that only read are in the table `trail`.
+    """
     found, bounds = [], id_range("run", run, None) if run else ("run_", "run_g")
     for path in sorted((state_folder(os.environ) / "runs").glob("*/*.sqlite")):
         with suppress(StoreError), closing(SqliteDatabase(path)) as database:
             # Ids are never encrypted. Nothing is written, because a portal of another version may use the file.
-            if bounds and database.rows("SELECT 1 FROM runs WHERE id BETWEEN ? AND ? LIMIT 1", *bounds):
+            queries = (f"SELECT 1 FROM {table} WHERE id BETWEEN ? AND ? LIMIT 1" for table in tables)
+            if bounds and any(database.rows(query, *bounds) for query in queries):
                 found.append(path)
     return found
 
@@ -87,6 +92,11 @@ def present(place: Place) -> Iterator[str]:
                     f"a portal of an earlier version uses the store of runs {place}. Stop it first"
                 )
         yield holder
+
+
+def manifest_of(tables: RunTables) -> str:
+    """The manifest of the portal that was the last one to open a store, for people."""
+    return shown_path(os.fsdecode(tables.get("manifest", "", "") or b"a portal"))
 
 
 def open_tables(

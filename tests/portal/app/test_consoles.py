@@ -1,5 +1,6 @@
 """The consoles of all portals of a user behind one address: pages are passed on, left stores shown, runs found."""
 
+import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -14,6 +15,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from manifests.loader import load_manifest
+from manifests.own_files import state_folder
 from manifests.portal_manifest import PortalManifest
 from portal.app.console import PortalConsole, told_visitor
 from portal.app.consoles import Consoles
@@ -153,6 +155,15 @@ async def test_the_list_has_running_portals_and_left_stores_with_what_needs_a_pe
         path = await consoles.path_of(run.id[:12])
         assert path.startswith("/ui/@left-") and path.endswith(run.id[:12])
         assert (await http.post(f"{path}/cancel", data={}, headers=OWN)).status_code == 303
+
+
+async def test_a_left_store_whose_runs_only_read_is_shown_too(tmp_path: Path) -> None:
+    async with browser(tmp_path, has_portal=False) as (_, consoles, _access):
+        place = state_folder(os.environ) / "runs/other/runs.sqlite"
+        place.parent.mkdir(parents=True)
+        with closing(open_tables(place, None)) as tables, tables.transaction():
+            tables.add_trail([TrailRow(run := f"run_{32 * '3'}", "local", "ok", "1", 1.0)], {})
+        assert (await consoles.path_of(run)).endswith(run)
 
 
 async def test_the_only_portal_is_opened_at_once(tmp_path: Path) -> None:

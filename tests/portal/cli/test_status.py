@@ -85,9 +85,11 @@ async def test_runs_of_portals_that_ended_are_told_from_their_stores(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert await told(capsys, is_json=False) == (0, "")
-    run = waits(write_manifest(tmp_path, {}))
+    run = waits(manifest := write_manifest(tmp_path, {}))
+    with closing(open_tables(place_of(load_manifest(manifest, {})), None)) as tables:
+        tables.put("manifest", "", "", b"/here/portal.yaml")
     code, text = await told(capsys, is_json=False)
-    assert code == 1 and f"git.merge  run {run} call 1" in text
+    assert code == 1 and f"git.merge  run {run} call 1" in text and text.startswith("/here/portal.yaml  ")
     assert await told(capsys) == (1, [])
 
 
