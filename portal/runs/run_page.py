@@ -310,6 +310,7 @@ def only_lines(script: str) -> dict[str, int]:
             tree = ast.parse(script)
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-                name = f"{node.value.id}.{node.attr}"
-                lines[name] = node.lineno if lines.get(name, node.lineno) == node.lineno else 0
+                # `time` may stand for the upstream `time_`, as in `sandbox_runtime/guest/analysis/names.py`.
+                for name in (f"{node.value.id}.{node.attr}", f"{node.value.id}_.{node.attr}"):
+                    lines[name] = node.lineno if lines.get(name, node.lineno) == node.lineno else 0
     return lines

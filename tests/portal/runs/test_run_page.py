@@ -85,6 +85,10 @@ def test_a_call_has_the_only_line_that_names_its_function(tmp_path: Path, script
     assert page_of(Story(tmp_path, script).call("a.b")).calls[0].line == line
 
 
+def test_a_line_may_name_an_upstream_like_the_module_whose_name_it_has(tmp_path: Path) -> None:
+    assert page_of(Story(tmp_path, "x = 1\nawait time.now()").call("time_.now")).calls[0].line == 2
+
+
 @pytest.mark.parametrize("sent", ["1 a.b", "1 ", "x 1", "1 a.b " + "[" * 2_000])
 def test_a_script_cannot_keep_its_page_from_being_shown(tmp_path: Path, sent: str) -> None:
     story = Story(tmp_path, "await a.b()").call("a.b")
