@@ -181,26 +181,18 @@ async def _passed_on(request: Request, client: httpx2.AsyncClient) -> Response:
 
 @asynccontextmanager
 async def open_clients() -> AsyncIterator[Clients]:
-    """Keeps a client for each running portal, until that ends or the context is left."""
-    kept: dict[str, AsyncExitStack] = {}
-    found: dict[str, tuple[str, httpx2.AsyncClient]] = {}
+    """Keeps a client for each portal that was seen, also of those that ended, until the context is left."""
+    seen: dict[str, tuple[str, httpx2.AsyncClient]] = {}
 
     async def clients() -> Mapping[str, tuple[str, httpx2.AsyncClient]]:
-        portals = {portal.name: portal for portal in await anyio.to_thread.run_sync(outer_portals)}
-        for name in kept.keys() - portals:
-            del found[name]
-            await kept.pop(name).aclose()
-        for name in portals.keys() - kept:
-            kept[name] = stack = AsyncExitStack()
-            client = await stack.enter_async_context(open_client(portals[name]))
-            found[name] = portals[name].manifest, client
-        return {**found}
+        portals = await anyio.to_thread.run_sync(outer_portals)
+        for portal in portals:
+            if portal.name not in seen:
+                seen[portal.name] = portal.manifest, await stack.enter_async_context(open_client(portal))
+        return {portal.name: seen[portal.name] for portal in portals}
 
-    try:
+    async with AsyncExitStack() as stack:
         yield clients
-    finally:
-        for stack in kept.values():
-            await stack.aclose()
 
 
 @asynccontextmanager

@@ -38,6 +38,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("own_state")]
 
 ORIGIN = "http://127.0.0.1:7700"
 OWN = {"Sec-Fetch-Site": "same-origin"}
+ONE = {"1-a": ""}
 TERMINAL = Visitor(Decider("console alice"), may_decide=True)
 READER = Visitor(Decider("console alice"), may_decide=False)
 STATUS = {
@@ -74,21 +75,22 @@ class Portal:
 
 @asynccontextmanager
 async def browser(
-    folder: Path, *, has_portal: bool = True
+    folder: Path, running: Mapping[str, str] = ONE, app: ASGIApp | None = None
 ) -> AsyncIterator[tuple[httpx2.AsyncClient, Consoles, Access]]:
-    """A browser without a session, at the consoles of at most one portal, and of the manifest in `folder`."""
-    transport = httpx2.ASGITransport(app=Portal(folder))
+    """A browser without a session, at the consoles of `running` portals, which are names and manifests, and of the
+    manifest in `folder`.
+    """
+    transport = httpx2.ASGITransport(app=app or Portal(folder))
     async with httpx2.AsyncClient(transport=transport, base_url="http://portal") as portal:
 
         async def clients() -> Mapping[str, tuple[str, httpx2.AsyncClient]]:
-            return {"1-a": ("", portal)} if has_portal else {}
+            return {name: (manifest, portal) for name, manifest in running.items()}
 
         (folder / "portal.yaml").write_text("upstreams: {}\n")
         access = Access({"127.0.0.1:7700"}.__contains__)
         consoles = Consoles(clients, load_manifest(folder / "portal.yaml", {}), access)
-        async with httpx2.AsyncClient(
-            transport=httpx2.ASGITransport(app=consoles.app), base_url=ORIGIN
-        ) as http:
+        inside = httpx2.ASGITransport(app=consoles.app)
+        async with httpx2.AsyncClient(transport=inside, base_url=ORIGIN) as http:
             yield http, consoles, access
 
 
@@ -158,7 +160,7 @@ async def test_the_list_has_running_portals_and_left_stores_with_what_needs_a_pe
 
 
 async def test_a_left_store_whose_runs_only_read_is_shown_too(tmp_path: Path) -> None:
-    async with browser(tmp_path, has_portal=False) as (_, consoles, _access):
+    async with browser(tmp_path, {}) as (_, consoles, _access):
         place = state_folder(os.environ) / "runs/other/runs.sqlite"
         place.parent.mkdir(parents=True)
         with closing(open_tables(place, None)) as tables, tables.transaction():
@@ -169,7 +171,7 @@ async def test_a_left_store_whose_runs_only_read_is_shown_too(tmp_path: Path) ->
 async def test_the_only_portal_is_opened_at_once(tmp_path: Path) -> None:
     async with browser(tmp_path) as (_, consoles, _access):
         assert await consoles.path_of("") == "/ui/@1-a/"
-    async with browser(tmp_path, has_portal=False) as (http, consoles, access):
+    async with browser(tmp_path, {}) as (http, consoles, access):
         assert await consoles.path_of("") == "/ui/"
         await http.get(access.ticket(TERMINAL))
         assert "mcp-code-portal serve" in (await http.get("/ui/")).text
@@ -202,26 +204,6 @@ async def test_a_listener_opens_by_a_ticket_that_its_socket_gives(tmp_path: Path
             assert [each.status_code for each in answers] == [421, 307]
 
 
-@asynccontextmanager
-async def consoles_of(
-    folder: Path, app: ASGIApp, running: Mapping[str, str]
-) -> AsyncIterator[tuple[httpx2.AsyncClient, Consoles]]:
-    """A browser that has entered, at the consoles of `running` portals: names and manifests."""
-    async with httpx2.AsyncClient(
-        transport=httpx2.ASGITransport(app=app), base_url="http://portal"
-    ) as portal:
-
-        async def clients() -> Mapping[str, tuple[str, httpx2.AsyncClient]]:
-            return {name: (manifest, portal) for name, manifest in running.items()}
-
-        (folder / "portal.yaml").write_text("upstreams: {}\n")
-        consoles = Consoles(clients, load_manifest(folder / "portal.yaml", {}), access := Access(bool))
-        inside = httpx2.ASGITransport(app=consoles.app)
-        async with httpx2.AsyncClient(transport=inside, base_url=ORIGIN) as http:
-            await http.get(access.ticket(TERMINAL))
-            yield http, consoles
-
-
 async def test_a_portal_that_is_stopped_keeps_nobody_from_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,7 +213,8 @@ async def test_a_portal_that_is_stopped_keeps_nobody_from_the_others(
     monkeypatch.setattr("portal.app.consoles.ANSWER_SECONDS", 0)
     monkeypatch.setattr("portal.app.consoles.PAGE_SECONDS", 0)
     with anyio.fail_after(DEADLINE_SECONDS):
-        async with consoles_of(tmp_path, stopped, {"2-b": ""}) as (http, consoles):
+        async with browser(tmp_path, {"2-b": ""}, stopped) as (http, consoles, access):
+            await http.get(access.ticket(TERMINAL))
             assert await consoles.listener_tickets(TERMINAL, "/ui/") == []
             with pytest.raises(RunsError):
                 await consoles.path_of("run_1")
@@ -240,13 +223,14 @@ async def test_a_portal_that_is_stopped_keeps_nobody_from_the_others(
 
 
 async def test_what_a_portal_says_that_is_no_json_is_no_address(tmp_path: Path) -> None:
-    async with consoles_of(tmp_path, PlainTextResponse("<html>"), {"2-b": ""}) as (_, consoles):
+    async with browser(tmp_path, ONE, PlainTextResponse("<html>")) as (_, consoles, _access):
         assert await consoles.listener_tickets(TERMINAL, "/ui/") == []
 
 
 async def test_the_address_of_a_portal_that_ended_leads_to_the_next_of_its_manifest(tmp_path: Path) -> None:
     running = {"1-a": "/a/portal.yaml", "2-b": "/b/portal.yaml"}
-    async with consoles_of(tmp_path, PlainTextResponse("shown"), running) as (http, _):
+    async with browser(tmp_path, running, PlainTextResponse("shown")) as (http, _, access):
+        await http.get(access.ticket(TERMINAL))
         assert (await http.get("/ui/@1-a/live")).text == "shown"
         del running["1-a"]
         assert (await http.get("/ui/@1-a/live")).status_code == 404
