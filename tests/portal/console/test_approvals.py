@@ -58,8 +58,9 @@ def test_a_decision_is_that_of_the_visitor_with_its_reason(desk: Desk, decision:
     assert json.loads(call.decision or b"")["reason"] == "not on a Friday"
     left = desk.page().text
     assert run.id[:12] not in left and "ask: [" in left  # it says how to try it
-    elsewhere = desk.approve(desk.asks(REFUND), back="https://evil.example")
-    assert elsewhere.headers["location"] == f"{BASE}/approvals"
+    for back, place in (("run", "runs/{}"), ("https://evil.example", "approvals")):
+        other = desk.asks(REFUND)
+        assert desk.approve(other, back=back).headers["location"] == f"{BASE}/{place.format(other.id)}"
 
 
 def test_changed_arguments_are_those_of_the_decision(desk: Desk) -> None:
@@ -103,14 +104,6 @@ def test_preview_shows_what_changes_and_writes_nothing(desk: Desk) -> None:
     assert desk.tables.last_log() == last
 
 
-def test_of_several_calls_the_chosen_ones_are_decided(desk: Desk) -> None:
-    run = desk.asks(*({"repo": "a", "id": n} for n in (7, 8, 9)), function="git.merge")
-    page = desk.page().text
-    assert "3 calls at once" in page and "The same in all" in page
-    assert desk.answer(run, None, decision="approve", seq=["1", "3"]).status_code == 303
-    assert desk.states(run) == ["approved", "waiting", "approved"]
-
-
 def test_values_of_several_calls_that_differ_by_type_only_are_different(desk: Desk) -> None:
     desk.asks({"a": 1, "b": True, "c": "x"}, {"a": "1", "b": "true", "c": "x"}, function="git.merge")
     same, _, different = desk.page().text.partition("Different</h4>")
@@ -151,14 +144,6 @@ def test_an_approval_stands_for_later_calls_if_the_person_says_so(desk: Desk) ->
     late = desk.answer(run, decision="deny", is_htmx=True).text  # it revokes, and does not undo
     assert "call 1 is approved" in late and desk.tables.get("stands", run.id, "git.merge") is None
     assert desk.approve(desk.asks(REFUND), stands="1").status_code == 400
-
-
-def test_htmx_gets_the_case_as_it_is_now_or_removes_it(desk: Desk) -> None:
-    run = desk.asks({"id": 7}, {"id": 8}, function="git.merge")
-    left = desk.answer(run, None, is_htmx=True, decision="approve", seq=["1"])
-    assert f'id="{run.id[:12]}-2"' in left.text and "hx-swap-oob" in left.text and "<html" not in left.text
-    gone = desk.answer(run, 2, is_htmx=True, decision="approve")
-    assert "<i hidden>" in gone.text and "<form" not in gone.text
 
 
 def test_who_only_reads_sees_calls_without_a_form(desk: Desk) -> None:
@@ -230,6 +215,7 @@ def test_a_link_decides_nothing(desk: Desk) -> None:
     run = desk.asks(REFUND)
     assert desk.page(f"/runs/{run.id}/answers/1?decision=approve").status_code in (404, 405)
     assert desk.page("/approvals?decision=approve&seq=1").status_code == 200
+    assert desk.page(f"/runs/{run.id}/cancel").status_code == 405
     assert desk.answer(run, None, decision="approve").status_code == 422  # no call was chosen
     assert desk.answer(run, reason="").status_code == 422  # and here no decision
     assert desk.states(run) == ["waiting"]

@@ -1,6 +1,5 @@
 """The overview, the list of runs and the page of a run, as a browser without scripts gets them."""
 
-import gzip
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +8,6 @@ import pytest
 
 from manifests.json_value import Json
 from portal.base.errors import RunsError
-from sandbox_runtime.call_port import CallError
 from tests.portal.console.desk import BASE, Desk, desk_in
 from tests.portal.stories import Story, kept, night
 
@@ -52,13 +50,10 @@ def test_a_portal_that_keeps_no_runs_has_an_overview(desk: Desk, monkeypatch: py
 def test_runs_are_listed_by_state_and_searched(desk: Desk, tmp_path: Path) -> None:
     kept(desk.tables, 1, "# Pay Halden")
     kept(desk.tables, 2, "# Look", "error", [1, "git.log", "failed", 1.0, 2.0, "upstream_error"])
-    asks = Story(tmp_path, "# Ask").asks("git.merge")
+    Story(tmp_path, "# Ask").asks("git.merge")
     assert {*titles(desk, "/runs")} == {"Pay Halden", "Look", "Ask"}
-    assert titles(desk, "/runs?state=failed") == titles(desk, "/runs?q=git.log") == ["Look"]
-    assert titles(desk, "/runs?state=person") == titles(desk, "/runs?state=open") == ["Ask"]
-    assert titles(desk, "/runs?q=halden") == ["Pay Halden"]
-    assert titles(desk, f"/runs?q={asks.run[:14]}") == ["Ask"]
-    assert titles(desk, "/runs?q=nothing&state=failed") == []
+    assert titles(desk, "/runs?state=failed") == titles(desk, "/runs?q=+git.log+") == ["Look"]
+    assert titles(desk, "/runs?q=ask&state=failed") == []
 
 
 def test_pages_of_runs_follow_each_other_without_gaps(desk: Desk) -> None:
@@ -93,25 +88,6 @@ def test_the_page_of_a_run_shows_the_selected_call(desk: Desk, tmp_path: Path) -
     assert "before you repeat it" in desk.page(f"/runs/{run[:14]}").text  # of the one that is unknown
 
 
-def test_a_call_that_asks_is_decided_on_the_page_of_its_run(desk: Desk, tmp_path: Path) -> None:
-    story = Story(tmp_path, "await git.merge(id=1)").asks("git.merge", {"id": 1})
-    action = f"{BASE}/runs/{story.run}/answers/1"
-    assert f'action="{action}"' in desk.page(f"/runs/{story.run}").text
-    done = desk.client.post(action, data={"decision": "approve", "back": "run"}, follow_redirects=False)
-    assert done.headers["location"] == f"{BASE}/runs/{story.run}"
-    assert story.tables.call(story.run, 1).state == "approved"
-
-
-def test_a_run_is_cancelled_by_a_form_and_only_once(desk: Desk) -> None:
-    path = f"/runs/{desk.asks({}).id}"
-    assert f'action="{BASE}{path}/cancel"' in desk.page(path).text
-    assert desk.page(f"{path}/cancel").status_code == 405
-    done = [desk.client.post(f"{BASE}{path}/cancel", follow_redirects=False) for _ in range(2)]
-    assert [each.status_code for each in done] == [303, 409]
-    assert done[0].headers["location"] == f"{BASE}{path}"
-    assert f'action="{BASE}{path}/cancel"' not in desk.page(path).text
-
-
 def test_a_run_of_the_trail_says_what_keeps_the_rest(desk: Desk) -> None:
     run = kept(desk.tables, 1, "# Look", "ok", [1, "git.log", "done", 1.0, 2.0, ""])
     text = desk.page(f"/runs/{run}?call=1").text
@@ -127,13 +103,3 @@ def test_a_long_value_is_cut_with_a_mark(desk: Desk, tmp_path: Path) -> None:
     text = desk.page(f"/runs/{story.run}?call=1").text
     assert re.sub("<[^>]+>", "", text).count("… cut after ") == 3
     assert len(text) < 200_000
-
-
-def test_the_page_of_a_run_of_1_000_calls_stays_small(desk: Desk, tmp_path: Path) -> None:
-    story = Story(tmp_path, "for n in range(1_000): await a.b(n)")
-    for n in range(1_000):
-        failed = {"state": "failed", "error": CallError("upstream_error", "no", "")} if n % 3 == 0 else {}
-        story.call("a.b", seconds=0.01, **failed)
-    text = desk.page(f"/runs/{story.ended().run}").text
-    assert text.count('<a class="call"') == 302
-    assert len(gzip.compress(text.encode())) < 60_000
