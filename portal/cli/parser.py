@@ -143,7 +143,7 @@ def _ui(commands: _Commands) -> None:
         commands, "ui", "print and open the address of the console, where people see and decide"
     )
     command.add_argument("run", metavar="RUN", nargs="?", default="", help="open the page of this run")
-    command.add_argument("--port", type=int, metavar="N", help="default: 7700, or the next that is free")
+    command.add_argument("--port", type=_port, metavar="N", help="default: 7700, or the next that is free")
     command.add_argument("--no-browser", dest="browser", action="store_false", help="only print the address")
     text = "whoever opens the address may decide, also if it is not printed on a terminal"
     command.add_argument("--decide", action="store_true", help=text)
@@ -320,9 +320,13 @@ def _json_object(text: str) -> dict[str, Any]:
 def _address(text: str) -> tuple[str, int]:
     """`127.0.0.1:8080`, `[::1]:8080`, `:8080` or `8080` (both loopback) as host and port."""
     host, _, port = text.rpartition(":")
-    if not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a HOST:PORT such as 127.0.0.1:8080")
-    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
+    return host.removeprefix("[").removesuffix("]") or "127.0.0.1", _port(port)
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
+    return int(text)
 
 
 def _head(text: str) -> "Head":

@@ -51,9 +51,8 @@ def components_folder(place: Place) -> Path:
 
 
 def holding(run: str = "", tables: Sequence[str] = ("runs",)) -> list[Path]:
-    """The stores in this user's state folder, of any manifest, that have a run whose id begins with `run`.
-
-    Runs that only read are in the table `trail`.
+    """The stores in this user's state folder, of any manifest, that have a run whose id begins with `run`. The table
+    `trail` has those that only read.
     """
     found, bounds = [], id_range("run", run, None) if run else ("run_", "run_g")
     for path in sorted((state_folder(os.environ) / "runs").glob("*/*.sqlite")):

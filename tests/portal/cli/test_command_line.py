@@ -41,6 +41,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "run x.py --timeout soon",
         "search x --limit 0",
         "serve --http 127.0.0.1:99999",
+        "ui --port 99999",
         "check --log-level loud",
         "check --config missing.yaml",
         "check --config .",
