@@ -97,7 +97,8 @@ class Access:
         if request.method != "POST":
             ticket = self._tickets.pop(_hash(request.query_params.get("ticket", "")), None)
             if ticket is None or ticket.ends < time.time():
-                return self._door("/ui/", 403, "This link was used, is too old, or is wrong.")
+                is_open = await self._visitor(request) is not None
+                return self._door("/ui/", 403, "This link was used, is too old, or is wrong.", is_open)
             return self._opened(
                 request, _Kept(ticket.who, ticket.owner, time.time() + SESSION_SECONDS), ticket.path
             )
@@ -135,9 +136,9 @@ class Access:
                 self._sessions.pop(key, None)
             return None
 
-    def _door(self, path: str, status: int = 401, problem: str = "") -> Response:
-        takes_tokens = self._tokens() is not None
-        return bare_page("door.html", status, path=path, problem=problem, takes_tokens=takes_tokens)
+    def _door(self, path: str, status: int = 401, problem: str = "", is_open: bool = False) -> Response:
+        told = {"path": path, "problem": problem, "is_open": is_open}
+        return bare_page("door.html", status, **told, takes_tokens=self._tokens() is not None)
 
 
 def _keep(kept: dict[bytes, _Kept], new: _Kept) -> str:

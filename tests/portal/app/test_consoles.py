@@ -168,6 +168,16 @@ async def test_a_left_store_whose_runs_only_read_is_shown_too(tmp_path: Path) ->
         assert (await consoles.path_of(run)).endswith(run)
 
 
+async def test_a_used_link_leads_on_in_the_browser_that_it_has_opened_the_console_in(tmp_path: Path) -> None:
+    async with browser(tmp_path) as (http, _, access):
+        ticket, leads_on = access.ticket(TERMINAL), '<a href="/ui/">'
+        assert (await http.get(ticket)).status_code == 303
+        again = await http.get(ticket)
+        assert (again.status_code, leads_on in again.text) == (403, True)
+        http.cookies.clear()
+        assert leads_on not in (await http.get(ticket)).text
+
+
 async def test_the_only_portal_is_opened_at_once(tmp_path: Path) -> None:
     async with browser(tmp_path) as (_, consoles, _access):
         assert await consoles.path_of("") == "/ui/@1-a/"
