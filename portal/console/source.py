@@ -113,11 +113,10 @@ class LeftSource:
         return ()
 
     async def changes(self) -> AsyncGenerator[bool]:
-        has_changed = True  # for a page that has lost its stream
+        yield True  # for a page that has lost its stream
         while True:
-            yield has_changed
             await anyio.sleep(SILENCE_SECONDS)
-            has_changed = False
+            yield False
 
     def _write(self, work: Callable[[RunTables], Found]) -> Found:
         webhooks = self._manifest.portal.runs.webhooks if self._manifest else ()

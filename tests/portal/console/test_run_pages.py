@@ -88,13 +88,6 @@ def test_the_page_of_a_run_shows_the_selected_call(desk: Desk, tmp_path: Path) -
     assert "before you repeat it" in desk.page(f"/runs/{run[:14]}").text  # of the one that is unknown
 
 
-def test_a_run_of_the_trail_says_what_keeps_the_rest(desk: Desk) -> None:
-    run = kept(desk.tables, 1, "# Look", "ok", [1, "git.log", "done", 1.0, 2.0, ""])
-    text = desk.page(f"/runs/{run}?call=1").text
-    assert "<code>runs.trail: full</code>" in text
-    assert "<code>git.log</code>" in text and "Answer</h2>" not in text
-
-
 def test_a_long_value_is_cut_with_a_mark(desk: Desk, tmp_path: Path) -> None:
     deep: Json = [1] * 100_000
     for _ in range(190):
