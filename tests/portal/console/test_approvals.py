@@ -14,7 +14,6 @@ from portal.console.forms import Field
 from portal.console.visitor import Visitor
 from portal.identity.approvers import Approvers, Decider
 from tests.portal.console.desk import BASE, REFUND, Desk, bearer, desk_in
-from tests.portal.rows import together
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -120,14 +119,6 @@ def test_of_several_calls_one_that_was_decided_before_is_told(desk: Desk) -> Non
     assert told.status_code == 409
     assert "by console bob" in told.text and "call 2 is approved" in told.text
     assert desk.states(run) == ["denied", "approved"]
-
-
-def test_of_two_who_decide_at_once_one_is_told_who_was_first(desk: Desk) -> None:
-    run = desk.asks(REFUND)
-    decide = [lambda word=word: desk.answer(run, decision=word, is_htmx=True) for word in ("approve", "deny")]
-    first, second = sorted(together(*decide), key=lambda each: each.status_code)
-    assert (first.status_code, second.status_code) == (200, 409)
-    assert "by console ann" in second.text
 
 
 def test_an_approval_stands_for_later_calls_if_the_person_says_so(desk: Desk) -> None:
