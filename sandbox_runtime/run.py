@@ -54,6 +54,8 @@ _LOST = 0
 
 _READ_AT_ONCE_BYTES = 1 << 18
 
+Work: TypeAlias = Callable[[], Awaitable[object]]
+
 _Message: TypeAlias = tuple[int, bytes]
 _Read = TypeVar("_Read")
 
@@ -106,10 +108,11 @@ class Run:
     def stdout(self) -> str:
         return self._captured.stdout
 
-    async def prepare(self, script: str, namespaces: Collection[str]) -> Prepared:
+    async def prepare(self, script: str, namespaces: Collection[str], work: Work | None = None) -> Prepared:
         """Parse a script inside the sandbox without running it.
 
-        `namespaces` are all existing ones. Limits: 5 s, and 1 MiB of script.
+        `namespaces` are all existing ones. `work` is done while the worker parses; the script waits for both.
+        Limits: 5 s, and 1 MiB of script.
         """
         script = script if script.isascii() else clean(script)
         if (size := len(script.encode())) > MAX_SCRIPT_BYTES:
@@ -118,7 +121,7 @@ class Run:
             return Prepared(script, error=self._error)
         limits, origin, names = self.bounds.limits, self.origin, tuple(namespaces)
         head = Record(origin, script, names, limits, self._longest_call, None, ())
-        kind, payload = await self._send_prepare(head)
+        kind, payload = await self._send_prepare(head, work)
         for _ in range(_REPLACEMENTS):
             if kind != _LOST or not await self._replace_worker():
                 break
@@ -259,7 +262,7 @@ class Run:
             largest = max(self._longest_call, self.bounds.limits.result_bytes, frames.MAX_PREPARED_BYTES)
             self.worker.listen(self, largest + _FRAME_SLACK_BYTES)
 
-    async def _send_prepare(self, head: Record) -> _Message:
+    async def _send_prepare(self, head: Record, work: Work | None = None) -> _Message:
         limits, origin = head.limits, head.origin
         if self.recording is not None and (log := self.recording.begin(head)) and self.worker is not None:
             self.worker.send(frames.ToWorker.REPLAY_LOG, log)
@@ -277,12 +280,17 @@ class Run:
             self.recording is not None,
         )
         parts = (start, " ".join(head.namespaces).encode(), b"\n", head.script.encode())
-        return await self._ask(frames.ToWorker.PREPARE, parts, _PREPARE_SECONDS, _TOO_SLOW)
+        return await self._ask(frames.ToWorker.PREPARE, parts, _PREPARE_SECONDS, _TOO_SLOW, work)
 
     async def _ask(
-        self, kind: frames.ToWorker, parts: tuple[bytes, ...], seconds: float, too_slow: RunError
+        self,
+        kind: frames.ToWorker,
+        parts: tuple[bytes, ...],
+        seconds: float,
+        too_slow: RunError,
+        work: Work | None = None,
     ) -> _Message:
-        """Send a frame and wait for its answer. A worker that is too slow is killed."""
+        """Send a frame, do `work`, and wait for the answer. A worker that is too slow is killed."""
         assert self.worker is not None
         loop = asyncio.get_running_loop()
         self._next = loop.create_future()
@@ -291,6 +299,8 @@ class Run:
         timer = loop.call_later(seconds, self._kill, too_slow)
         self.worker.send(kind, *parts)
         try:
+            if work is not None:
+                await work()
             return await self._next
         except asyncio.CancelledError:
             self._kill(_CANCELLED)

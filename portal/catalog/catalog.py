@@ -154,6 +154,10 @@ class Catalog:
     async def fresh(self) -> Snapshot:
         """Return a snapshot with every change noted so far. Does not wait for later changes."""
         await self._observations.learn()
+        return await self.settled()
+
+    async def settled(self) -> Snapshot:
+        """Like `fresh`, without what results that are not read yet change: types, but no namespace."""
         noted = self._noted
         while self._held < noted:
             await self._rebuilt.wait()

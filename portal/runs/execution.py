@@ -234,7 +234,7 @@ class Execution:
                 began = piece.head.began if isinstance(recording, Repetition) else inf
                 context = RunContext(
                     gateway=self.gateway,
-                    snapshot=await self.catalog.fresh(),
+                    snapshot=await self.catalog.settled(),
                     authorization=authorization,
                     own=own,
                     ledger=ledger,
@@ -307,7 +307,8 @@ class Execution:
         within = segment.session, caller.queue_key, segment.grants, segment.recording, len(code)
         async with sandbox.run(limits, where, *within) as run:
             self.gateway.telemetry.queue_wait.record(time.perf_counter() - began)
-            prepared = await run.prepare(code, context.snapshot.namespaces)
+            # Results of earlier runs are read while the worker parses, which is another process.
+            prepared = await run.prepare(code, context.snapshot.namespaces, self.catalog.fresh)
             if prepared.error is not None:
                 refused = _failed(segment, "refused", prepared.error, prepared.notices)
                 return replace(refused, at=at_line(prepared.error, code))

@@ -91,6 +91,20 @@ async def test_cancelled_run_ends_its_worker_and_its_calls(sandbox: Sandbox, run
     assert await run.value("1 + 1") == 2
 
 
+async def test_run_can_be_cancelled_while_its_worker_parses(sandbox: Sandbox, run: Runner) -> None:
+    began = anyio.Event()
+
+    async def work() -> None:
+        began.set()
+        await anyio.sleep_forever()
+
+    async with anyio.create_task_group() as tasks, sandbox.run(Limits(), where) as one:
+        tasks.start_soon(one.prepare, "while True: pass", (), work)
+        await began.wait()
+        tasks.cancel_scope.cancel()
+    assert await run.value("1 + 1") == 2
+
+
 async def test_workers_are_gone_after_the_sandbox_is_closed() -> None:
     async with open_sandbox(workers=2, progress=print) as sandbox, sandbox.run(Limits(), where) as one:
         pid = one.worker_pid
