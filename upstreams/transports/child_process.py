@@ -1,10 +1,12 @@
 """The process of a stdio upstream: starting it, reading its stderr, and ending it with all its descendants."""
 
+import asyncio
 import os
 import re
 import resource
 import shutil
 import signal
+import socket
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -14,7 +16,7 @@ from typing import Final
 
 import anyio
 import structlog
-from anyio.abc import ByteReceiveStream, ByteSendStream, Process
+from anyio.abc import ByteReceiveStream, Process
 
 from manifests.portal_manifest import StdioUpstream
 from upstreams.errors import UpstreamUnavailableError
@@ -70,10 +72,20 @@ async def open_child(spec: StdioUpstream, folder: Path, redact: Redaction) -> As
     environment = {name: os.environ[name] for name in INHERITED if name in os.environ} | dict(spec.env)
     command, cwd = _found(spec, environment, folder)
     try:
-        process = await anyio.open_process(command, cwd=cwd, env=environment, start_new_session=True)
+        ours, theirs = socket.socketpair()
+        with theirs:
+            # With the stream that anyio opens, each line takes three turns of the loop.
+            _, stdin = await asyncio.open_connection(sock=ours)
+            try:
+                process = await anyio.open_process(
+                    command, stdin=theirs.fileno(), cwd=cwd, env=environment, start_new_session=True
+                )
+            except BaseException:
+                stdin.close()
+                raise
     except (OSError, ValueError) as error:
         raise UpstreamUnavailableError(f"could not be started: {error}") from error
-    child = Child(process, redact)
+    child = Child(process, stdin, redact)
     async with anyio.create_task_group() as tasks:
         assert process.stderr
         tasks.start_soon(child.stderr.follow, process.stderr)
@@ -126,9 +138,9 @@ def _find(command: str, environment: Mapping[str, str], folder: Path) -> str:
 class Child:
     """One server; `process` is its supervisor, which leads a session (`child_supervisor.py`)."""
 
-    def __init__(self, process: Process, redact: Redaction) -> None:
-        assert process.stdin and process.stdout
-        self.stdin: ByteSendStream = process.stdin
+    def __init__(self, process: Process, stdin: asyncio.StreamWriter, redact: Redaction) -> None:
+        assert process.stdout
+        self.stdin = stdin
         self.stdout: ByteReceiveStream = process.stdout
         self.stderr = StderrTail(redact)
         self._process = process
@@ -146,8 +158,7 @@ class Child:
     async def end(self) -> None:
         """Close the server's stdin, then have its supervisor end all its descendants. Takes at most 9 s."""
         process = self._process
-        with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-            await self.stdin.aclose()
+        self.stdin.close()
         if not await self._has_ended(EOF_GRACE_SECONDS):
             _send(process.pid, signal.SIGTERM)
             _send(process.pid, signal.SIGCONT)  # it may be stopped

@@ -4,6 +4,7 @@ The SDK's stdio client is not used: it adds five variables to the environment, r
 copying, fails on invalid UTF-8, and takes four seconds to close.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -13,7 +14,7 @@ from typing import Final
 
 import anyio
 import anyio.lowlevel
-from anyio.abc import AsyncResource, ByteReceiveStream, ByteSendStream, ObjectReceiveStream
+from anyio.abc import AsyncResource, ByteReceiveStream, ObjectReceiveStream
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCRequest
 
@@ -25,6 +26,7 @@ from upstreams.transports.messages import InboundLimits, MessageReader
 from upstreams.transports.wire import Wire
 
 _MAX_UNREAD_BYTES: Final = 64 * 1024 * 1024
+_SHORT_BYTES: Final = 32 * 1024
 _NOTIFICATION_SECONDS: Final = 0.05
 _MESSAGES_PER_TURN: Final = 50
 
@@ -50,6 +52,7 @@ async def open_stdio_wire(
             limits,
             last_stderr_line=lambda: crash_reason(child.stderr.lines()),
             forget_stderr=child.stderr.forget,
+            send_at_once=stdin.send_at_once,
             exit_status=lambda: child.exit_status(stdin.fault or "closed its stdout"),
         )
 
@@ -97,13 +100,27 @@ class ChildOutput(ObjectReceiveStream[SessionMessage]):
 class ChildInput(AsyncResource):
     """The child's stdin as the SDK's write stream."""
 
-    def __init__(self, stdin: ByteSendStream) -> None:
+    def __init__(self, stdin: asyncio.StreamWriter) -> None:
         self.fault = ""
         """Why further messages do not arrive; "" if they do."""
         self._stdin = stdin
         self._turn = anyio.Lock(fast_acquire=True)
         self._queued_lines = 0
         self._unread_bytes = 0
+
+    def send_at_once(self, item: SessionMessage) -> bool:
+        """Send a request of at most 32 KiB without a wait, if none waits to be read. Returns whether it was sent.
+
+        Raises UpstreamUnreadError: as `send`.
+        """
+        is_busy = self._turn.locked() or self._stdin.transport.get_write_buffer_size()
+        if self.fault or is_busy or self._stdin.is_closing() or len(line := _line(item)) > _SHORT_BYTES:
+            return False
+        self._stdin.write(line)
+        if self._stdin.is_closing():  # nothing was written
+            self.fault = "closed its stdin"
+            raise UpstreamUnreadError(self.fault)
+        return True
 
     async def send(self, item: SessionMessage) -> None:
         """Queue a message and wait until the child reads it. Requests are sent one after another.
@@ -114,7 +131,7 @@ class ChildInput(AsyncResource):
             UpstreamUnreadError: The child certainly did not get the whole request.
             anyio.BrokenResourceError: It may have got the request, and gets nothing further.
         """
-        line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        line = _line(item)
         if isinstance(item.message, JSONRPCRequest):
             async with self._turn:
                 await self._queue(line)
@@ -136,8 +153,9 @@ class ChildInput(AsyncResource):
         self._queued_lines += 1
         number = self._queued_lines
         try:
-            await self._stdin.send(line)
-        except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            self._stdin.write(line)
+            await self._stdin.drain()
+        except OSError as error:
             self.fault = self.fault or "closed its stdin"
             # The wait had not ended, so the end of the last queued line is unread.
             if number == self._queued_lines:
@@ -147,3 +165,7 @@ class ChildInput(AsyncResource):
 
     async def aclose(self) -> None:
         """Do nothing: the process owns the pipe."""
+
+
+def _line(item: SessionMessage) -> bytes:
+    return item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"

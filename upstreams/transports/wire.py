@@ -52,11 +52,13 @@ class Wire(JSONRPCDispatcher):
         last_stderr_line: Callable[[], str] = lambda: "",
         exit_status: Callable[[], Awaitable[str]] | None = None,
         closes_requests: bool = False,
+        send_at_once: Callable[[SessionMessage], bool] = lambda _: False,
         forget_stderr: Callable[[], Awaitable[None]] = anyio.lowlevel.checkpoint,
     ) -> None:
         super().__init__(_Incoming(read_stream, self), write_stream)
         self._ids = count(1)
         self._requests = write_stream
+        self._send_at_once = send_at_once
         self._awaited: dict[types.RequestId, _Request] = {}
         self._limits = limits
         self._exit_status = exit_status
@@ -134,10 +136,13 @@ class Wire(JSONRPCDispatcher):
         answered: asyncio.Future[Answer],
     ) -> None:
         """Send a request until it is answered, even if the transport would take longer."""
+        message = SessionMessage(request, ClientMessageMetadata(headers=headers))
         try:
+            if self._send_at_once(message):
+                return
             with anyio.CancelScope() as sending:
                 answered.add_done_callback(lambda _: sending.cancel())
-                await self._requests.send(SessionMessage(request, ClientMessageMetadata(headers=headers)))
+                await self._requests.send(message)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             raise _closed() from None
         except UpstreamError as failure:
