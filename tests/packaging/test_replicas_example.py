@@ -25,7 +25,7 @@ from tests.acceptance.scratch import free_port
 from tests.packaging.source_tree import ROOT
 from tests.postgres import postgres_server
 
-pytestmark = [pytest.mark.servers, pytest.mark.anyio]
+pytestmark = pytest.mark.servers
 
 EXAMPLE = ROOT / "examples/replicas"
 COMPOSE = yaml.safe_load((EXAMPLE / "compose.yaml").read_text())

@@ -21,7 +21,7 @@ from tests.packaging.source_tree import (
     uv,
 )
 
-pytestmark = [pytest.mark.anyio, pytest.mark.servers, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.servers, pytest.mark.timeout(400)]
 
 OURS = ("manifests", "portal", "sandbox_runtime", "upstreams")
 OWNERS = f"""

@@ -28,8 +28,6 @@ from upstreams.errors import (
 from upstreams.tools import MISSING, ToolResult, read_result
 from upstreams.upstream import with_retries
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_ready_upstream_answers(raw: WatchedFleet) -> None:
     result = await raw.call("echo", {"n": 2**63, "text": "é💥"})

@@ -7,8 +7,6 @@ import pytest
 
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, process_end, raw_server, text_of
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_child_gets_its_environment_and_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "data").mkdir()

@@ -32,7 +32,7 @@ from upstreams.oauth import tokens
 from upstreams.oauth.authorization_server import OAuthRefusedError, discover, open_guarded_http
 from upstreams.oauth.login import CodeRequest, revoke
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("own_state")]
+pytestmark = pytest.mark.usefixtures("own_state")
 
 SECRET = "s3cret:with/odd +characters~*%"
 

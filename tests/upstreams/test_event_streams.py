@@ -16,8 +16,6 @@ from tests.upstreams.test_http_upstreams import real_server
 from upstreams.errors import UpstreamLostError
 from upstreams.transports import http
 
-pytestmark = pytest.mark.anyio
-
 EVENTS = "text/event-stream"
 CHANGED = 'id: 8\ndata: {"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n\n'
 CUT = "id: 7\n\n"

@@ -24,8 +24,6 @@ from upstreams.session import REFUSAL_GRACE_SECONDS
 from upstreams.tools import ToolResult
 from upstreams.transports import http
 
-pytestmark = pytest.mark.anyio
-
 
 def real_server() -> MCPServer:
     server = MCPServer("real", version="3")

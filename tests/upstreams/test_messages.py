@@ -13,8 +13,6 @@ from upstreams.redaction import Redaction
 from upstreams.transports import messages
 from upstreams.transports.messages import InboundLimits, MessageReader, failure_of, parsed
 
-pytestmark = pytest.mark.anyio
-
 SECRET = b"a-long-credential-of-it"
 ANSWER = b'{"jsonrpc":"2.0","id":7,"result":%b}'
 

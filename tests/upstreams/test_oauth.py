@@ -30,7 +30,7 @@ from upstreams.errors import (
 )
 from upstreams.oauth import tokens
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("own_state")]
+pytestmark = pytest.mark.usefixtures("own_state")
 
 CALLS = 20
 

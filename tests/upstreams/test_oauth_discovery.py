@@ -31,8 +31,6 @@ from upstreams.oauth.authorization_server import (
 from upstreams.oauth.documents import Registration, Token
 from upstreams.oauth.tokens import Login
 
-pytestmark = pytest.mark.anyio
-
 URL, ISSUER = "https://tickets.example/mcp", "https://login.example"
 PRM, ROOT_PRM = "/.well-known/oauth-protected-resource/mcp", "/.well-known/oauth-protected-resource"
 ASM, OIDC = "/.well-known/oauth-authorization-server", "/.well-known/openid-configuration"

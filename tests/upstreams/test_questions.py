@@ -12,8 +12,6 @@ from upstreams.errors import UpstreamIncompleteError
 from upstreams.questions import SAMPLE, QuestionError, ServerRequestRouter
 from upstreams.transports.notifications import AbandonedRequests
 
-pytestmark = pytest.mark.anyio
-
 PARAMS = CreateMessageRequestParams(
     messages=[SamplingMessage(role="user", content=TextContent(text="Well?"))], max_tokens=10
 )

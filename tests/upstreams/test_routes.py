@@ -15,8 +15,6 @@ from tests.upstreams.raw_http_server import RawHttpServer
 from upstreams.errors import UpstreamUnavailableError
 from upstreams.http_client import Route, trusted_authorities
 
-pytestmark = pytest.mark.anyio
-
 HERE = "http://127.0.0.1:8000/mcp"
 NOWHERE = httpx2.ConnectError("All connection attempts failed")
 UNTRUSTED = httpx2.ConnectError(

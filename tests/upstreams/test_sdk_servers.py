@@ -23,8 +23,6 @@ from upstreams.tools import ToolResult
 from upstreams.transports import notifications
 from upstreams.transports.messages import known_handshake
 
-pytestmark = pytest.mark.anyio
-
 WITH_HEADER = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
 BAD_HEADER = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "no good name"}}}
 

@@ -22,8 +22,6 @@ from tests.upstreams.raw_http_server import RawHttpServer
 from upstreams.errors import UpstreamAnswerError, UpstreamError
 from upstreams.tools import ListingStore
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_a_hanging_and_a_dead_upstream_do_not_delay_a_good_one(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "never")

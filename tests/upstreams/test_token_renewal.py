@@ -25,7 +25,7 @@ from upstreams.oauth import tokens as module
 from upstreams.oauth.authorization_server import Client, OAuthError, OAuthUnreachableError
 from upstreams.oauth.tokens import Login, LoginStore
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("own_state")]
+pytestmark = pytest.mark.usefixtures("own_state")
 
 
 async def test_token_that_expired_before_anybody_took_it_is_renewed_again(server: ProtectedServer) -> None:

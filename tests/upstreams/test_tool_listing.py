@@ -16,8 +16,6 @@ from upstreams.redaction import Redaction
 from upstreams.tools import MAX_LISTED, MAX_PAGES, RecordedTool, read_listing
 from upstreams.upstream import Listed, read_offered
 
-pytestmark = pytest.mark.anyio
-
 GOOD = {"name": "good", "inputSchema": {"type": "object"}}
 
 

@@ -4,14 +4,11 @@ import asyncio
 from typing import Any
 
 import anyio
-import pytest
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCResponse
 
 from upstreams.transports.messages import InboundLimits
 from upstreams.transports.wire import Wire
-
-pytestmark = pytest.mark.anyio
 
 
 class Lines:

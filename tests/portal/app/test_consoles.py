@@ -34,7 +34,7 @@ from portal.records.store.trail import TrailRow
 from tests.portal.peers import DEADLINE_SECONDS, opened
 from tests.portal.rows import asked, begun
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("own_state")]
+pytestmark = pytest.mark.usefixtures("own_state")
 
 ORIGIN = "http://127.0.0.1:7700"
 OWN = {"Sec-Fetch-Site": "same-origin"}

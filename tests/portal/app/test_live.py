@@ -21,7 +21,7 @@ from portal.app.running import RunningPortal, announced, running_portals
 from portal.app.serving import serve_http
 from tests.portal.peers import DEADLINE_SECONDS, write_manifest
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("own_state")]
+pytestmark = pytest.mark.usefixtures("own_state")
 
 
 async def status() -> Json:

@@ -19,7 +19,7 @@ from tests.portal.rows import Tables, store_of
 from tests.postgres import Postgres
 from tests.upstreams.peers import http_peer
 
-pytestmark = [pytest.mark.anyio, pytest.mark.servers]
+pytestmark = pytest.mark.servers
 
 OWN, OTHER = "a" * 16, "b" * 16
 FOR_THE_OTHER = {"mcp-session-id": f"{OTHER}.1"}

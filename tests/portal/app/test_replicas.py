@@ -24,7 +24,7 @@ from tests.portal.runs.test_waiting import waiting
 from tests.postgres import Postgres, postgres_server
 from tests.upstreams.peers import http_peer
 
-pytestmark = [pytest.mark.anyio, pytest.mark.servers]
+pytestmark = pytest.mark.servers
 
 TOKENS = [{"token": "token-of-alice", "tenant": "a"}, {"token": "token-of-bob", "tenant": "b"}]
 ALICE, BOB = ({"Authorization": f"Bearer {each['token']}"} for each in TOKENS)

@@ -21,8 +21,6 @@ from tests.portal.peers import DEADLINE_SECONDS, write_manifest
 from tests.upstreams.peers import http_peer
 from tests.upstreams.raw_http_server import RawHttpServer
 
-pytestmark = pytest.mark.anyio
-
 
 @asynccontextmanager
 async def told_to_end_while_a_call_is_under_way(

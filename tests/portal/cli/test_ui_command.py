@@ -35,7 +35,6 @@ def stream(*lines: str, is_terminal: bool) -> SimpleNamespace:
     return SimpleNamespace(isatty=lambda: is_terminal, readline=lambda: left.pop(0))
 
 
-@pytest.mark.anyio
 @pytest.mark.usefixtures("own_state")
 @pytest.mark.parametrize(
     ("is_terminal", "decides", "printed", "status"),
@@ -70,7 +69,6 @@ async def test_the_address_opens_the_console_with_the_rights_of_a_terminal_only_
             monkeypatch.setattr(ui, "IDLE_MINUTES", 0)  # it ends by itself
 
 
-@pytest.mark.anyio
 @pytest.mark.usefixtures("own_state")
 async def test_the_ticket_is_no_argument_of_a_browser(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[Path] = []

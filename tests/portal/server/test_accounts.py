@@ -25,7 +25,7 @@ from tests.upstreams.peers import open_fleet
 from upstreams import fleet, people
 from upstreams.errors import UpstreamUnavailableError
 
-pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("own_state")]
+pytestmark = pytest.mark.usefixtures("own_state")
 
 
 async def signed_in(own: Company, *people: str) -> list[Client]:

@@ -22,8 +22,6 @@ from tests.portal.chatty_server import SECRET
 from tests.portal.clients import CLIENTS, UPSTREAMS, chatty_upstreams, client_of, one_chatty
 from tests.portal.peers import DEADLINE_SECONDS
 
-pytestmark = pytest.mark.anyio
-
 OFFERS: Json = {"offers": ["resources", "prompts"]}
 
 

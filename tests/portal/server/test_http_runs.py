@@ -20,8 +20,6 @@ from tests.portal.kept_runs import KeptRuns, kept_runs
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened
 from tests.upstreams.peers import http_peer
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture
 async def kept(tmp_path: Path) -> AsyncIterator[KeptRuns]:

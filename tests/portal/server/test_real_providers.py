@@ -26,7 +26,7 @@ from tests.upstreams.oauth_peer import signed_in as logged_in
 from tests.upstreams.peers import closed_port, http_peer
 from upstreams.fleet import login_store
 
-pytestmark = [pytest.mark.anyio, pytest.mark.servers, pytest.mark.usefixtures("own_state")]
+pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_state")]
 
 
 class Person:

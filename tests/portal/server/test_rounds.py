@@ -27,8 +27,6 @@ from tests.portal.chatty_server import STATE, Chatty
 from tests.portal.clients import Person, client_of, one_chatty
 from tests.portal.peers import DEADLINE_SECONDS
 
-pytestmark = pytest.mark.anyio
-
 
 @dataclass(frozen=True)
 class RoundsClient:

@@ -39,8 +39,6 @@ from tests.portal.app.test_http_app import BEARER, TOKEN, served
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, tool, write_manifest
 from upstreams.secret_sources import fetch_secrets
 
-pytestmark = pytest.mark.anyio
-
 REVISION = "2026-07-28"
 MISSING_REQUIRED_CLIENT_CAPABILITY = -32021
 DECLARED: dict[str, Json] = {"extensions": {TASKS: {}}, "elicitation": {"form": {}}}

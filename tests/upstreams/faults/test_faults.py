@@ -30,8 +30,6 @@ from upstreams import health
 from upstreams.health import FAILURES_IN_A_ROW
 from upstreams.questions import MAX_ROUNDS
 
-pytestmark = pytest.mark.anyio
-
 OK = Seen("ok", "done")
 LOST = Seen("upstream_lost", "unknown")
 LATE = Seen("upstream_timeout", "unknown")

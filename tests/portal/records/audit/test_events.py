@@ -19,8 +19,6 @@ from tests.portal.commands import PortalCommand
 from tests.portal.peers import Peer, never, opened, states, text, tool, write_manifest
 from tests.portal.records.audit.test_chain import written
 
-pytestmark = pytest.mark.anyio
-
 AUDIT: Json = {"to": "audit.jsonl"}
 SECRET = "s3cret-argument"
 READS = {"annotations": {"readOnlyHint": True}}

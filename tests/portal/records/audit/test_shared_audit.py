@@ -18,8 +18,6 @@ from tests.portal.peers import Peer, opened, text, tool, write_manifest
 from tests.portal.rows import Tables, store_of
 from tests.postgres import Postgres
 
-pytestmark = pytest.mark.anyio
-
 KEY = "a-key-of-32-characters-0123456789"
 
 

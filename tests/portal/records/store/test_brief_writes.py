@@ -175,7 +175,6 @@ def test_what_takes_long_to_write_is_not_brief() -> None:
 # What it does then
 
 
-@pytest.mark.anyio
 async def test_brief_write_is_done_when_it_returns_unless_it_is_in_postgres(tables: Tables) -> None:
     run = begun(tables())
     async with store_of(tables, pace=AlwaysFast()) as store:
@@ -185,7 +184,6 @@ async def test_brief_write_is_done_when_it_returns_unless_it_is_in_postgres(tabl
         assert await store.read(partial(kinds, run=run.id)) == ["began", "noted"]
 
 
-@pytest.mark.anyio
 async def test_commit_on_the_loop_is_on_the_disk_and_neither_waits_for_a_lock_nor_checkpoints(
     tmp_path: Path,
 ) -> None:
@@ -200,7 +198,6 @@ async def test_commit_on_the_loop_is_on_the_disk_and_neither_waits_for_a_lock_no
             assert await store.write(settings) == [1, 5_000, 1_000]
 
 
-@pytest.mark.anyio
 async def test_brief_write_that_fails_changes_nothing(tmp_path: Path) -> None:
     def fail(file: RunTables) -> None:
         file.note(run.id, "undone")
@@ -213,7 +210,6 @@ async def test_brief_write_that_fails_changes_nothing(tmp_path: Path) -> None:
         assert brief(store, partial(note, run=run.id, kind="noted")).done()
 
 
-@pytest.mark.anyio
 async def test_brief_write_waits_for_what_the_thread_has_to_do(tmp_path: Path) -> None:
     run, ended = begun(tables_in(tmp_path)), list[str]()
     async with store_of(Tables(tmp_path), pace=AlwaysFast()) as store:
@@ -233,7 +229,6 @@ async def test_brief_write_waits_for_what_the_thread_has_to_do(tmp_path: Path) -
         assert brief(store, lambda file: None).done()
 
 
-@pytest.mark.anyio
 async def test_slow_disk_holds_the_loop_once_and_a_disk_that_was_never_fast_not_at_all(
     tmp_path: Path,
 ) -> None:
@@ -247,7 +242,6 @@ async def test_slow_disk_holds_the_loop_once_and_a_disk_that_was_never_fast_not_
         await store.close()
 
 
-@pytest.mark.anyio
 async def test_lock_of_another_process_does_not_hold_the_loop(tmp_path: Path) -> None:
     run = begun(tables_in(tmp_path))
     with closing(sqlite3.connect(tmp_path / "runs.sqlite", isolation_level=None)) as other:
@@ -261,7 +255,6 @@ async def test_lock_of_another_process_does_not_hold_the_loop(tmp_path: Path) ->
             assert brief(store, lambda file: None).done()
 
 
-@pytest.mark.anyio
 async def test_write_ahead_log_stays_short_though_only_the_loop_has_something_to_write(
     tmp_path: Path,
 ) -> None:
@@ -277,7 +270,6 @@ async def test_write_ahead_log_stays_short_though_only_the_loop_has_something_to
     assert longest < 8 << 20
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("is_lasting", [True, False])
 async def test_60_writes_in_one_commit_say_of_the_disk_no_more_than_one_and_those_that_do_not_wait_nothing(
     tmp_path: Path, is_lasting: bool
@@ -297,7 +289,6 @@ async def test_60_writes_in_one_commit_say_of_the_disk_no_more_than_one_and_thos
         await alone
 
 
-@pytest.mark.anyio
 async def test_write_to_a_closed_store_is_dropped_on_the_loop_as_by_the_thread(tmp_path: Path) -> None:
     async with store_of(Tables(tmp_path), pace=AlwaysFast()) as store:
         assert brief(store, lambda file: None).done()

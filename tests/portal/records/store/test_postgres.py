@@ -22,7 +22,7 @@ from portal.runs.journal import unwritten
 from tests.portal.rows import Tables, alive, begun, kinds, silent, store_of
 from tests.postgres import Postgres, postgres_server
 
-pytestmark = [pytest.mark.anyio, pytest.mark.servers]
+pytestmark = pytest.mark.servers
 
 
 @pytest.fixture

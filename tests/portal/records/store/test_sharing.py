@@ -73,7 +73,6 @@ def test_a_portal_of_an_earlier_version_shares_its_file_with_nobody(tmp_path: Pa
         assert not is_alone
 
 
-@pytest.mark.anyio
 async def test_runs_that_are_parked_in_files_of_earlier_versions_go_on(
     tmp_path: Path, manifest: Manifest
 ) -> None:
@@ -148,7 +147,6 @@ def test_a_file_that_is_no_store_is_refused_and_stays_as_it_is(tmp_path: Path) -
         tables_in(tmp_path)
 
 
-@pytest.mark.anyio
 async def test_a_full_disk_is_an_error_at_once_and_loses_nothing_that_was_written(tmp_path: Path) -> None:
     async with store_of(Tables(tmp_path)) as store:
         run = begun(file := tables_in(tmp_path))

@@ -305,7 +305,6 @@ def test_of_what_an_earlier_version_kept_nobody_knows_the_sources(tables: Tables
 # Portals that share a store
 
 
-@pytest.mark.anyio
 async def test_writers_of_one_moment_share_a_transaction_and_one_failure_undoes_only_itself(
     tables: Tables, run: RunRow
 ) -> None:
@@ -321,7 +320,6 @@ async def test_writers_of_one_moment_share_a_transaction_and_one_failure_undoes_
     assert told == ["began", *(f"note {n}" for n in range(5))]
 
 
-@pytest.mark.anyio
 async def test_a_write_that_nobody_waits_for_any_more_is_done(tables: Tables, run: RunRow) -> None:
     async with store_of(tables) as store:
         with anyio.move_on_after(0) as given_up:
@@ -332,7 +330,6 @@ async def test_a_write_that_nobody_waits_for_any_more_is_done(tables: Tables, ru
         assert await store.is_changed()  # which tells the portal, too
 
 
-@pytest.mark.anyio
 async def test_portals_know_at_once_what_another_one_wrote_into_a_folder(
     tables: Tables, tmp_path: Path
 ) -> None:
@@ -354,7 +351,6 @@ async def test_portals_know_at_once_what_another_one_wrote_into_a_folder(
         assert await SharedWorkspace(others, tmp_path / "other").sources("") == set()
 
 
-@pytest.mark.anyio
 async def test_two_portals_share_what_they_learnt_of_results(tables: Tables) -> None:
     async with store_of(tables) as one, store_of(tables) as other:
         for store, tool in ((one, "get"), (other, "list")):
@@ -367,7 +363,6 @@ async def test_two_portals_share_what_they_learnt_of_results(tables: Tables) -> 
     assert ({*third.of("tickets")}, third.of("unknown")) == ({"get", "list"}, {})
 
 
-@pytest.mark.anyio
 async def test_a_source_that_a_run_gets_while_it_writes_counts_for_its_next_write(tmp_path: Path) -> None:
     async with store_of(Tables(tmp_path)) as store:
         workspace, sources = SharedWorkspace(store, tmp_path), {"note"}

@@ -11,8 +11,6 @@ from manifests.json_value import Json
 from tests.portal.peers import Peer, opened, text, tool
 from tests.portal.records.telemetry.collector import Collector, attributes_of, collecting
 
-pytestmark = pytest.mark.anyio
-
 DOCUMENT = (Path(__file__).parents[4] / "docs/telemetry.md").read_text(encoding="utf-8")
 
 

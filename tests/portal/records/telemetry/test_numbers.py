@@ -18,8 +18,6 @@ from portal.base.errors import SignInError
 from tests.portal.app.test_http_app import served
 from tests.portal.peers import Opened, Peer, opened, tool, write_manifest
 
-pytestmark = pytest.mark.anyio
-
 OPERATORS, METRICS, TENANT = (
     "token-of-operators",
     "token-of-metrics",

@@ -12,8 +12,6 @@ from tests.portal.peers import Peer, opened
 from tests.portal.records.telemetry.collector import collecting
 from tests.upstreams.peers import closed_port
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_an_outage_is_logged_once_and_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "10")

@@ -30,8 +30,6 @@ from tests.portal.records.telemetry.collector import (
 from tests.upstreams.peers import http_peer
 from upstreams.redaction import Redaction
 
-pytestmark = pytest.mark.anyio
-
 BOTH = "from asyncio import gather\nawait gather(store.echo(a=1), store.echo(a=2))"
 
 
