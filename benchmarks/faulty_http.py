@@ -22,6 +22,21 @@ async def succeed_and_close(exchange: Exchange) -> None:
     exchange.close()
 
 
+async def trickled_body(exchange: Exchange) -> None:
+    body = exchange.body()
+    await exchange.send("200 OK", length=len(body))
+    for byte in body:
+        await exchange.raw(bytes([byte]))
+
+
+EVENTS_OF_NOTHING: Final = {
+    "comments": b":\n",
+    "blank lines": b"\n",
+    "ids": b"id: 1\n\n",
+    "other kinds": b"event: x\ndata: y\n\n",
+    "empty data": b"data:\n",
+    "data without end": b"data: x\n",
+}
 FAULTS: Final[dict[str, Fault]] = {
     NO_FAULT: Exchange.succeed,
     NO_FAULT_CLOSING: succeed_and_close,
@@ -37,9 +52,9 @@ FAULTS: Final[dict[str, Fault]] = {
     "event stream broken off": http_server.event_stream_broken_off,
     **{
         f"event stream of {name}": acted(http_server.flood_of_events(unit))
-        for name, unit in http_server.EVENTS_OF_NOTHING.items()
+        for name, unit in EVENTS_OF_NOTHING.items()
     },
-    "trickled body": acted(http_server.trickled_body),
+    "trickled body": acted(trickled_body),
     "too many values": acted(http_server.too_many_values),
 }
 """Of each call."""
@@ -47,7 +62,7 @@ FAULTS: Final[dict[str, Fault]] = {
 UNASKED: Final[dict[str, Fault]] = {
     f"unasked stream of {name}": http_server.flood_of_events(unit)
     for name, unit in {
-        **http_server.EVENTS_OF_NOTHING,
+        **EVENTS_OF_NOTHING,
         "notices": http_server.notice(10_000),
         "long notices": http_server.notice(1_000_000),
     }.items()

@@ -6,24 +6,17 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from pydantic import SecretStr
 
 from manifests.json_value import Json
-from portal.app.http_access import HttpAccess
-from portal.app.serving import build_http_app
-from portal.server.server import build_server
 from tests.portal.app.test_signed_in_streams import HELLO
-from tests.portal.peers import Opened, opened
+from tests.portal.peers import Opened, http_app, opened
 from tests.portal.server.test_callers import visitor
 from tests.upstreams.peers import http_peer
 
 
 @asynccontextmanager
 async def served(portal: Opened) -> AsyncIterator[str]:
-    manifest = portal.portal.manifest.portal
-    settings = manifest.server.model_copy(update={"token": SecretStr("whole-token")})
-    access = HttpAccess("127.0.0.1", manifest.model_copy(update={"server": settings}))
-    async with http_peer(build_http_app(portal.portal, build_server(portal.portal), lambda: access)) as peer:
+    async with http_peer(http_app(portal.portal)) as peer:
         yield f"http://127.0.0.1:{peer.port}/mcp"
 
 
@@ -37,9 +30,10 @@ async def test_files_and_environment_are_narrowed(tmp_path: Path) -> None:
     capabilities: Json = {"files": {"workspace": "data", "mode": "write"}, "environment": {"STAGE": "test"}}
     read = "import os\n(open('a.txt').read(), os.environ.get('STAGE'))"
     write = "open('b.txt', 'w').write('x')"
+    tokens = [{"token": f"{name}-token", "profile": name} for name in ("reader", "nobody")]
     own: Json = {
         "profiles": {"reader": {"files": "read"}, "nobody": {"files": "none", "environment": []}},
-        "server": {"tokens": [{"token": f"{name}-token", "profile": name} for name in ("reader", "nobody")]},
+        "server": {"token": "whole-token", "tokens": tokens},
         "capabilities": capabilities,
     }
     bound = ("reader", "nobody")
@@ -60,7 +54,7 @@ async def test_files_and_environment_are_narrowed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("owner", "other"), [("whole", "plain"), ("plain", "whole")])
 async def test_mcp_session_of_one_token_is_none_to_another(tmp_path: Path, owner: str, other: str) -> None:
     """CVE-2026-52869, also for the shared token, which has no user."""
-    server: Json = {"tokens": [{"token": "plain-token"}]}
+    server: Json = {"token": "whole-token", "tokens": [{"token": "plain-token"}]}
     async with opened(tmp_path, server=server) as portal, served(portal) as url, httpx2.AsyncClient() as http:
         own = {"Accept": "application/json, text/event-stream", **bearing(f"{owner}-token")}
         own["mcp-session-id"] = (await http.post(url, json=HELLO, headers=own)).headers["mcp-session-id"]

@@ -293,13 +293,6 @@ async def body_that_never_ends(exchange: Exchange) -> None:
     await exchange.hang()
 
 
-async def trickled_body(exchange: Exchange) -> None:
-    body = exchange.body()
-    await exchange.send("200 OK", length=len(body))
-    for byte in body:
-        await exchange.raw(bytes([byte]))
-
-
 def flood(head: bytes, unit: bytes) -> Fault:
     """Only these after the head, until the reader leaves."""
 
@@ -318,16 +311,6 @@ body_in_drops = flood(CHUNKED, b"1\r\n \r\n" * 100)
 
 def flood_of_events(unit: bytes) -> Fault:
     return flood(EVENT_STREAM, unit * max(1, 65_536 // len(unit)))
-
-
-EVENTS_OF_NOTHING = {
-    "comments": b":\n",
-    "blank lines": b"\n",
-    "ids": b"id: 1\n\n",
-    "other kinds": b"event: x\ndata: y\n\n",
-    "empty data": b"data:\n",
-    "data without end": b"data: x\n",
-}
 
 
 def notice(characters: int) -> bytes:
