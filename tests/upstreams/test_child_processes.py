@@ -1,4 +1,6 @@
-"""Children of the portal get only their environment, and none outlives it."""
+"""Children of the portal get only their environment, none outlives it, and of the last stderr of one the line is reported
+that explains its end.
+"""
 
 from pathlib import Path
 
@@ -6,6 +8,8 @@ import anyio
 import pytest
 
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, process_end, raw_server, text_of
+from upstreams.redaction import Redaction
+from upstreams.transports.child_process import crash_reason
 
 
 async def test_child_gets_its_environment_and_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,3 +42,167 @@ async def test_no_process_is_left_after_a_graceful_close(tmp_path: Path) -> None
     with anyio.fail_after(DEADLINE_SECONDS):
         for pid in ended:
             await process_end(pid)
+
+
+NESTED = """\
+  + Exception Group Traceback (most recent call last):
+  | ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception)
+  +-+---------------- 1 ----------------
+    | Exception Group Traceback (most recent call last):
+    | ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception)
+    +-+---------------- 1 ----------------
+      | docker.errors.DockerException: Error while fetching server API version
+      +------------------------------------
+"""
+PROBED = """\
+WARNING:root:Failed to validate request: 2 validation errors for ClientRequest
+PingRequest.method
+  Input should be 'ping' [type=literal_error, input_value='server/discover', input_type=str]
+    For further information visit https://errors.pydantic.dev/2.11/v/literal_error
+    For further information visit https://errors.pydantic.dev/2.11/v/literal_error
+"""
+SETTINGS = """\
+Traceback (most recent call last):
+  File "/app/settings.py", line 9, in <module>
+    settings = Settings()
+pydantic_core._pydantic_core.ValidationError: 1 validation error for Settings
+api_key
+  Field required [type=missing, input_value={}, input_type=dict]
+    For further information visit https://errors.pydantic.dev/2.11/v/missing
+"""
+NODE = """\
+node:internal/modules/cjs/loader:1228
+  throw err;
+  ^
+
+Error: Cannot find module '/app/dist/index.js'
+    at Module._resolveFilename (node:internal/modules/cjs/loader:1225:15)
+
+Node.js v20.20.0
+"""
+UNDICI = """\
+Fatal error in main(): TypeError: fetch failed
+    at node:internal/deps/undici/undici:13510:13 {
+  [cause]: Error: connect ECONNREFUSED 127.0.0.1:9
+      at TCPConnectWrap.afterConnect [as oncomplete] (node:net:1611:16) {
+    errno: -111,
+    code: 'ECONNREFUSED',
+  }
+}
+"""
+ZOD = """\
+ZodError: [
+  {
+    "code": "invalid_type",
+    "path": [
+      "API_KEY"
+    ],
+    "message": "Required"
+  }
+]
+    at get error [as error] (file:///app/node_modules/zod/index.mjs:587:31)
+"""
+JAVA = """\
+Exception in thread "main" java.lang.IllegalStateException: cannot start
+\tat com.example.Main.main(Main.java:7)
+Caused by: java.net.ConnectException: Connection refused
+\tat java.base/sun.nio.ch.Net.pollConnect(Native Method)
+\t... 12 more
+"""
+GO = "panic: no token\n\ngoroutine 1 [running]:\nmain.main()\n\t/app/main.go:10 +0x1d\nexit status 2\n"
+RUST = """\
+thread 'main' panicked at src/main.rs:10:5:
+no token
+note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace
+"""
+UV = """\
+error: Failed to fetch: `https://pypi.org/simple/mcp-server-time/`
+  Caused by: error sending request for url (https://pypi.org/simple/mcp-server-time/)
+  Caused by: dns error: failed to lookup address information: Name or service not known
+  Caused by: failed to lookup address information: Name or service not known
+"""
+UV_TREE = """\
+  × No solution found when resolving tool dependencies:
+  ╰─▶ Because mcp-server-tyme was not found in the package registry and you
+      require mcp-server-tyme, we can conclude that your requirements are
+      unsatisfiable.
+"""
+UV_CHAIN = """\
+  × Failed to download `foo==1.0`
+  ├─▶ Failed to fetch: `https://files.pythonhosted.org/foo.whl`
+  ╰─▶ HTTP status client error (403 Forbidden)
+  help: `foo` (v1.0) was included because `bar` depends on it
+"""
+NPM = """\
+npm warn deprecated inflight@1.0.6: This module is not supported
+npm error code E404
+npm error 404 Not Found - GET https://registry.npmjs.org/mcp-nowhere - Not found
+npm error 404
+npm error 404  'mcp-nowhere@*' is not in this registry.
+npm error A complete log of this run can be found in: /root/.npm/_logs/2026-debug-0.log
+"""
+NPM_NETWORK = """\
+npm ERR! code ENOTFOUND
+npm ERR! syscall getaddrinfo
+npm ERR! network request to https://registry.npmjs.org/x failed, reason: getaddrinfo ENOTFOUND registry.npmjs.org
+npm ERR! network This is a problem related to network connectivity.
+"""
+DOCKER = """\
+docker: Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?
+
+Run 'docker run --help' for more information
+"""
+RICH = """\
+Usage: server [OPTIONS]
+Try 'server --help' for help.
+╭─ Error ──────────────────────────────────────────────────────────────────────╮
+│ Missing option '--token'.                                                    │
+╰──────────────────────────────────────────────────────────────────────────────╯
+"""
+BANNER = """\
+bad configuration: no such profile
+╭──────────────────────────────────────────────────╮
+│                  FastMCP 3.2.0                   │
+╰──────────────────────────────────────────────────╯
+INFO:     Shutting down
+"""
+
+
+@pytest.mark.parametrize(
+    ("stderr", "reason"),
+    [
+        (NESTED, "docker.errors.DockerException: Error while fetching server API version"),
+        (PROBED, ""),
+        (PROBED + "no more file handles\n", "no more file handles"),
+        (PROBED + NESTED, "docker.errors.DockerException: Error while"),
+        (SETTINGS, "ValidationError: 1 validation error for Settings api_key Field required [type=missing"),
+        (NODE, "Error: Cannot find module '/app/dist/index.js'"),
+        (UNDICI, "Error: connect ECONNREFUSED 127.0.0.1:9"),
+        (ZOD, 'ZodError: [ "code": "invalid_type", "path": [ "API_KEY" "message": "Required"'),
+        (JAVA, "java.net.ConnectException: Connection refused"),
+        (GO, "panic: no token"),
+        (RUST, "thread 'main' panicked at src/main.rs:10:5: no token"),
+        (UV, "failed to lookup address information: Name or service not known"),
+        (UV_TREE, "Because mcp-server-tyme was not found in the package registry and you require mcp-server-tyme"),
+        (UV_CHAIN, "HTTP status client error (403 Forbidden)"),
+        (NPM, "npm error 404 Not Found - GET https://registry.npmjs.org/mcp-nowhere - Not found"),
+        (NPM_NETWORK, "npm ERR! network request to https://registry.npmjs.org/x failed, reason: getaddrinfo"),
+        (DOCKER, "docker: Cannot connect to the Docker daemon at unix:///var/run/docker.sock."),
+        (RICH, "Error Missing option '--token'."),
+        (BANNER, "bad configuration: no such profile"),
+        ("usage: x [-h]\nx: error: the following arguments are required: --token\n", "x: error: the following"),
+        ("error: required option '--key <key>' not specified\n", "error: required option '--key <key>'"),
+        ("2026-11-28 12:00:00,1 - app - ERROR - cannot bind\nINFO: bye\n", "2026-11-28 12:00:00,1 - app - ERROR"),
+        ('{"level":"error","msg":"no token"}\n{"level":"info","msg":"bye"}\n', '{"level":"error","msg":"no token"}'),
+        ("/usr/bin/python3: No module named nowhere\n", "/usr/bin/python3: No module named nowhere"),
+        ("Missing API key\n-----\n", "Missing API key"),
+        ("Exception ignored in: <generator>\nTOKEN is not set\n", "TOKEN is not set"),
+        ("----\n====\n", ""),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_reason_of_a_crash_is_the_line_that_says_why(stderr: str, reason: str) -> None:
+    lines = [line for line in stderr.encode().split(b"\n") if line.strip()]
+    told = crash_reason([Redaction(()).excerpt(line, 200) for line in lines])
+    assert told.removeprefix("pydantic_core._pydantic_core.").startswith(reason)
+    assert bool(told) == bool(reason)
