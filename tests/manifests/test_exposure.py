@@ -50,12 +50,17 @@ def test_workspace_with_the_manifest_is_refused(folder: Path, mode: str, workspa
 
 @pytest.mark.parametrize("more", [
     "audit: {to: data/a.jsonl}", "audit: {to: inside/a.jsonl}", "server: {observed_folder: data/sub}",
-    "server: {component: data/x.wasm}", "runs: {store: data/runs.db}",
+    "server: {component: data/x.wasm}", "runs: {store: data/runs.db}", "middleware: ['data.own:mask']",
 ])  # fmt: skip
 def test_workspace_with_something_else_of_the_portal_in_it_is_refused(folder: Path, more: str) -> None:
     (folder / "inside").symlink_to(folder / "data" / "sub")
     [problem] = problems(folder, FILES.format("data", "write") + more)
     assert problem.key == "capabilities.files.workspace"
+
+
+def test_what_is_beside_the_workspace_is_fine(folder: Path) -> None:
+    own = "audit: {to: a.jsonl}\nruns: {store: runs.db}\nmiddleware: ['own:mask']\n"
+    assert problems(folder, FILES.format("data", "write") + own) == []
 
 
 @pytest.mark.parametrize("variable", ["XDG_STATE_HOME", "XDG_CACHE_HOME", "HOME"])

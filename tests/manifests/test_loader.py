@@ -18,6 +18,7 @@ UPSTREAM = "upstreams:\n  a:\n    command: x\n"
 URL = "upstreams:\n  a:\n    url: https://a.example/mcp\n"
 HEADER = 'upstreams: {a: {url: "http://x", headers: {a: '
 MISSPELT = ("comand", "commnd", "urll", "Command")
+NO_MIDDLEWARE = ("mask", "'own-module:mask'", "'own:mask()'", "'a..b:c'")
 KEY = "a-key-of-32-characters-in-all-ok"
 WEBHOOK = "runs: {{webhooks: [{{url: {}, secret: {}, events: [{}]}}]}}"
 
@@ -108,6 +109,7 @@ def test_sparse_and_unusual_manifests_are_fine(problems: Problems, text: str) ->
         ("capabilities: {network: {allow: ['http://a.b']}}", "capabilities.network.allow.0", 1, 34, ["host"]),
         ("capabilities: {tools: {deny: x}}", "capabilities.tools.deny", 1, 30, ["a list"]),
         ("capabilities: {tools: {budgets: [{tool: a, calls: x}]}}", "capabilities.tools.budgets.0.calls", 1, 51, ["x"]),
+        *((f"middleware: [{name}]", "middleware.0", 1, 14, ["module:name"]) for name in NO_MIDDLEWARE),
         ("server: {check: maybe}", "server.check", 1, 17, ["'maybe'", "strict", "warn", "off"]),
         ("audit: {to: stderr, sinc: true}", "audit.sinc", 1, 21, ["Did you mean sync?", "to, sync"]),
         ("server: {token: 'a b'}", "server.token", 1, 17, ["spaces"]),

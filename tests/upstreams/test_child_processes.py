@@ -1,5 +1,5 @@
-"""Children of the portal get only their environment, none outlives it, and of the last stderr of one the line is reported
-that explains its end.
+"""Children of the portal get only their environment, and none outlives it; and of the last stderr of one, the line that
+explains its end is reported.
 """
 
 from pathlib import Path
