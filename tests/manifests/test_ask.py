@@ -40,16 +40,8 @@ def test_tool_asks_by_the_rule_that_matches_it(
     decision = ask(narrowed(load(MANIFEST), "careful"), tool, annotations)
     assert (decision.verdict, decision.asks, decision.asks_where) == ("allow", asks, where)
     assert decide_arguments(load(MANIFEST), decision, {}).asks == asks
-
-
-def test_rule_of_a_profile_asks_only_its_callers(load: Load) -> None:
-    assert ask(load(MANIFEST), "mail.send").asks == ""
-
-
-def test_tool_added_later_does_not_lift_the_question(rules: Load) -> None:
-    manifest = rules("{ask: [drop_table]}")
-    name = {"tool": "drop-table", "function": "drop_table_1a2b"}
-    assert decide(manifest, upstream="files", **name, hints=Hints()).asks
+    of_all = "" if asks.startswith("profiles") else asks
+    assert ask(load(MANIFEST), tool, annotations).asks == of_all, "a rule of a profile asks only its callers"
 
 
 def test_denied_tool_does_not_ask(rules: Load) -> None:

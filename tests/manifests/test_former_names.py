@@ -119,6 +119,7 @@ CASES = [
 def test_no_restriction_falls_with_a_name(tool: str, pattern: str, newcomer: str) -> None:
     for listing in ([], [newcomer]):
         assert not decided(manifest_of(UP, deny=[pattern]), tool, listing, UP).granted
+        assert decided(manifest_of(UP, ask=[pattern]), tool, listing, UP).asks
         assert decided(manifest_of(UP, budgets=[{"tool": pattern, "calls": 1}]), tool, listing, UP).budgets
         assert met(manifest_of(UP, allow=["*", where(pattern, "x")]), tool, listing, UP) == {"x"}
         never = RetryRules(allow=("*",), deny=(pattern,))

@@ -56,15 +56,6 @@ def app_of(server: MCPServer, transport: str) -> tuple[ASGIApp, str]:
 BOTH = pytest.mark.parametrize("transport", ["streamable-http", "sse"])
 
 
-async def test_session_is_ended_with_its_connection() -> None:
-    server = RawHttpServer()
-    async with http_peer(server.app) as peer:
-        async with fleet_of(one=HttpUpstream(url=url_of(peer.port))) as fleet:
-            await fleet.call("echo")
-            assert server.sessions_ended == []
-        assert server.sessions_ended == ["session-1"]
-
-
 @BOTH
 async def test_upstream_rides_over_a_restart_of_its_server(transport: str) -> None:
     app, path = app_of(real_server(), transport)

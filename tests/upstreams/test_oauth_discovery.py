@@ -180,25 +180,20 @@ async def test_error_names_each_place_and_what_was_wrong_there() -> None:
         assert part in str(error)
 
 
-async def test_second_authorization_server_is_tried() -> None:
-    named = {**NAMED, "authorization_servers": ["", None, "https://away.example/t", ISSUER]}
-    assert (await found({PRM: named})).server.issuer == ISSUER
+HINTS = [
+    f'="{ROOT_PRM}"', '="None/.well-known/oauth-protected-resource"', '="ftp://tickets.example/prm"',
+    '="http://tickets.example/prm"', '="https://tickets.example/gone"', '=""',
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        f'Bearer resource_metadata="{ROOT_PRM}"',
-        'Bearer resource_metadata="None/.well-known/oauth-protected-resource"',
-        'Bearer resource_metadata="ftp://tickets.example/prm"',
-        'Bearer resource_metadata="http://tickets.example/prm"',
-        'Bearer resource_metadata="https://tickets.example/gone"',
-        'Bearer resource_metadata=""',
-        "Bearer",
-    ],
-)
-async def test_hint_may_be_a_path_or_of_no_use(text: str) -> None:
-    assert (await found({"/mcp": challenge(text)})).server.issuer == ISSUER
+@pytest.mark.parametrize("answers", [
+    {PRM: {**NAMED, "authorization_servers": ["", None, "https://away.example/t", ISSUER]}},
+    {ASM: Response(b"\xef\xbb\xbf" + json.dumps(SERVER).encode())},
+    {"/mcp": challenge("Bearer")},
+    *({"/mcp": challenge(f"Bearer resource_metadata{hint}")} for hint in HINTS),
+], ids=["second server", "byte order mark", "no hint", *HINTS])  # fmt: skip
+async def test_document_is_found_all_the_same(answers: Answers) -> None:
+    assert (await found(answers)).server.issuer == ISSUER
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
@@ -276,11 +271,6 @@ async def test_compressed_answers_are_read(coding: str, pack: object) -> None:
     assert (await found(answers)).server.issuer == ISSUER
     token = await token_of(coded({"access_token": "t"}, coding, pack))
     assert token.access_token == "t"
-
-
-async def test_byte_order_mark_costs_no_document() -> None:
-    document = Response(b"\xef\xbb\xbf" + json.dumps(SERVER).encode())
-    assert (await found({ASM: document})).server.issuer == ISSUER
 
 
 @pytest.mark.parametrize("coding", ["br", "zstd", "gzip, gzip", "gzip,deflate"])

@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -168,15 +166,6 @@ def test_damaged_copy_is_not_used(after_a_run: Path) -> None:
     assert Acceptance(after_a_run).files() is None
 
 
-KILLED = """
-import os
-from portal.app.running import RunningPortal, announced, running_portals
-with announced(RunningPortal(os.getpid(), "/killed/portal.yaml")):
-    print(flush=True)
-    input()
-"""
-
-
 def test_portal_is_found_while_it_runs_with_the_files_on_which_it_runs() -> None:
     portal = RunningPortal(
         os.getpid(), "/here/portal.yaml", "127.0.0.1", 8080, hashes={"portal.yaml": "long"}
@@ -186,17 +175,6 @@ def test_portal_is_found_while_it_runs_with_the_files_on_which_it_runs() -> None
         announce({"a": "b"})
         assert [each.hashes for each in running_portals()] == [{"a": "b"}]
     assert running_portals() == []
-
-
-def test_killed_portal_is_not_found_and_leaves_no_file(tmp_path: Path) -> None:
-    process = subprocess.Popen([sys.executable, "-c", KILLED], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    process.stdout.readline()
-    assert [each.pid for each in running_portals()] == [process.pid]
-    process.kill()
-    process.wait()
-    assert running_portals() == []
-    assert [*(tmp_path / "state").rglob("*.json")] == []
 
 
 def test_file_of_a_portal_that_starts_is_nobody_elses(tmp_path: Path) -> None:

@@ -117,3 +117,4 @@ async def test_portal_over_stdio_is_told_with_its_client_until_it_is_killed(
         os.kill(one["pid"], 9)
     assert (code, one["manifest"], one["client"]) == (0, str(manifest), "Claude[2J Desktop 1.2")
     assert running_portals() == []
+    assert [*(tmp_path / "state").rglob("portals/*.json")] == [], "nor does its file lie there"
