@@ -21,7 +21,7 @@ from portal.app.serving import ClientAnswers, ClientMessages
 from tests.one_sandbox import shared
 from tests.portal.chatty_server import SECRET, Chatty
 from tests.portal.peers import DEADLINE_SECONDS, http_app, write_manifest
-from tests.upstreams.peers import http_peer
+from tests.upstreams.peers import Changing, http_peer
 from tests.warm_commands import relayed, warm_command
 
 CLIENTS = [("http", "legacy"), ("stdio", "auto")]
@@ -29,12 +29,11 @@ UPSTREAMS = [f"{transport}_{era}" for transport in ("http", "stdio") for era in 
 
 
 @dataclass
-class Ear:
+class Ear(Changing):
     """A client, and what it was told while it waited."""
 
     client: Client
     progress: list[tuple[float, float | None, str | None]] = field(default_factory=list)
-    changed: anyio.Event = field(default_factory=anyio.Event)
 
     async def run(self, code: str) -> dict[str, Json]:
         """Return execute_code's answer, after dropping earlier notifications."""
@@ -47,13 +46,7 @@ class Ear:
 
     async def note_progress(self, progress: float, total: float | None, message: str | None) -> None:
         self.progress.append((progress, total, message))
-        self.changed.set()
-        self.changed = anyio.Event()
-
-    async def until(self, is_true: Callable[[], bool]) -> None:
-        with anyio.fail_after(DEADLINE_SECONDS):
-            while not is_true():
-                await self.changed.wait()
+        self.tell()
 
 
 class Person:

@@ -40,7 +40,7 @@ from portal.records.ledger import Ledger
 from portal.server.portal import Portal
 from portal.server.server import build_server
 from tests.one_sandbox import shared
-from tests.upstreams.peers import RAW_SERVER, http_peer
+from tests.upstreams.peers import RAW_SERVER, Changing, http_peer
 from upstreams.secret_sources import fetch_secrets
 
 DEADLINE_SECONDS = 30
@@ -69,7 +69,7 @@ def text(words: str, *, is_error: bool = False) -> CallToolResult:
     return CallToolResult(content=[TextContent(text=words)], is_error=is_error)
 
 
-class Peer:
+class Peer(Changing):
     """An upstream in this process. Its tools answer their own arguments unless the test says otherwise.
 
     `calls` holds `(tool, arguments)` of every call that arrived, `cancelled` the tools whose call was cancelled.
@@ -80,16 +80,9 @@ class Peer:
         self.acts = acts
         self.calls: list[tuple[str, dict[str, Json]]] = []
         self.cancelled: list[str] = []
-        self.changed = anyio.Event()
         self.server: Server[Any] = Server(
             "peer", version="1", instructions=instructions, on_list_tools=self._list, on_call_tool=self._call
         )
-
-    async def until(self, is_true: Callable[[], bool]) -> None:
-        """Return as soon as `is_true` of what arrived."""
-        with anyio.fail_after(DEADLINE_SECONDS):
-            while not is_true():
-                await self.changed.wait()
 
     async def _list(self, context: Any, params: Any) -> ListToolsResult:
         return ListToolsResult(tools=self.tools)
@@ -97,18 +90,14 @@ class Peer:
     async def _call(self, context: Any, params: Any) -> CallToolResult:
         arguments = params.arguments or {}
         self.calls.append((params.name, arguments))
-        self._notify()
+        self.tell()
         try:
             act = self.acts.get(params.name)
             return structured(arguments) if act is None else await act(arguments)
         except anyio.get_cancelled_exc_class():
             self.cancelled.append(params.name)
-            self._notify()
+            self.tell()
             raise
-
-    def _notify(self) -> None:
-        self.changed.set()
-        self.changed = anyio.Event()
 
 
 class Barrier:

@@ -60,18 +60,35 @@ class Clock:
         self._ahead_seconds += seconds
 
 
-class WatchedFleet:
-    """A fleet and its changes: what to wait on instead of sleeping."""
+class Changing:
+    """Something whose changes a test waits for instead of sleeping."""
+
+    _changes: anyio.Event | None = None
+
+    def tell(self) -> None:
+        """It has changed."""
+        changes, self._changes = self._changes, None
+        if changes is not None:
+            changes.set()
+
+    async def until(self, is_true: Callable[[], bool]) -> None:
+        """Return as soon as `is_true`."""
+        with anyio.fail_after(DEADLINE_SECONDS):
+            while not is_true():
+                self._changes = self._changes or anyio.Event()
+                await self._changes.wait()
+
+
+class WatchedFleet(Changing):
+    """A fleet and its changes."""
 
     def __init__(self) -> None:
         self.fleet: Fleet
         self.history: list[tuple[str, str]] = []
-        self._changed = anyio.Event()
 
     def note(self, upstream: Upstream) -> None:
         self.history.append((upstream.name, upstream.state.status))
-        self._changed.set()
-        self._changed = anyio.Event()
+        self.tell()
 
     def __getitem__(self, name: str) -> Upstream:
         return self.fleet[name]
@@ -90,11 +107,6 @@ class WatchedFleet:
     ) -> ToolResult:
         """Of the upstream that is named `one`."""
         return await self.one.call(tool, arguments or {}, seconds=seconds, progress=progress)
-
-    async def until(self, is_true: Callable[[], bool]) -> None:
-        with anyio.fail_after(DEADLINE_SECONDS):
-            while not is_true():
-                await self._changed.wait()
 
 
 @asynccontextmanager

@@ -1,6 +1,6 @@
 """A collector of OTLP over HTTP, which decodes with OpenTelemetry's own definitions and imports no portal."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -14,11 +14,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tests.upstreams.peers import http_peer
+from tests.upstreams.peers import Changing, http_peer
 
 Attributes: TypeAlias = dict[str, Any]
-
-DEADLINE_SECONDS = 30
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = "00f067aa0ba902b7"
@@ -27,7 +25,7 @@ TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
 
 
 @dataclass
-class Collector:
+class Collector(Changing):
     """The data that portals sent. While `status` is not 200 it takes none; while `is_stuck` it does not answer."""
 
     url: str = ""
@@ -39,13 +37,6 @@ class Collector:
     numbers: dict[str, tuple[str, str, str, set[str]]] = field(default_factory=dict)
     """By its name the kind, the unit, the description and the attributes of each number, as they came last."""
     resources: list[Attributes] = field(default_factory=list)
-    _changed: anyio.Event = field(default_factory=anyio.Event)
-
-    async def until(self, is_true: Callable[[], bool]) -> None:
-        """Return as soon as `is_true` of what arrived."""
-        with anyio.fail_after(DEADLINE_SECONDS):
-            while not is_true():
-                await self._changed.wait()
 
     def named(self, name: str) -> list[Span]:
         """The spans with this name, in the order of their start."""
@@ -79,8 +70,7 @@ class Collector:
 
     async def _answer(self, request: Request) -> Response:
         self.requests.append({**request.headers})
-        self._changed.set()
-        self._changed = anyio.Event()
+        self.tell()
         if self.is_stuck:
             await anyio.sleep_forever()
         return Response(status_code=self.status)
