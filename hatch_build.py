@@ -1,36 +1,39 @@
-"""Builds the sandbox's guest component as part of the package build; see sandbox_runtime/build_guest.py."""
+"""Builds the sandbox's components as part of the package build; see sandbox_runtime/build_guest.py and build_js.py."""
 
-import importlib
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class GuestBuildHook(BuildHookInterface[Any]):
-    """Makes sure that sandbox_runtime/guest.wasm is what its sources give before a wheel is packed."""
+    """Makes sure that sandbox_runtime/*.wasm are what their sources give before a wheel is packed."""
 
     PLUGIN_NAME = "custom"
 
     def dependencies(self) -> list[str]:
-        """What the build needs; nothing when the component is there already, so that it can be brought along."""
-        build = self._build()
-        return [] if self.target_name != "wheel" or build.is_current else list(self._module().REQUIREMENTS)
+        """What the build needs; nothing when the components are there already, so that they can be brought along."""
+        return [requirement for build in self._outdated() for requirement in build.requirements]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        build = self._build()
-        if self.target_name == "wheel" and not build.is_current:
-            build.build(self.app.display_waiting)
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda build: build.build(self.app.display_waiting), self._outdated()))
 
-    def _build(self) -> Any:
-        return self._module().GuestBuild(Path(self.root) / "sandbox_runtime")
-
-    def _module(self) -> ModuleType:
+    def _outdated(self) -> list[Any]:
+        """The builds that this wheel needs."""
+        if self.target_name != "wheel":
+            return []
         # The package is not installed while it is being built.
         sys.path.insert(0, self.root)
         try:
-            return importlib.import_module("sandbox_runtime.build_guest")
+            package = Path(self.root) / "sandbox_runtime"
+            guest, js = (
+                import_module("sandbox_runtime.build_guest"),
+                import_module("sandbox_runtime.build_js"),
+            )
         finally:
             sys.path.remove(self.root)
+        return [build for build in (guest.GuestBuild(package), js.JsBuild(package)) if not build.is_current]

@@ -55,6 +55,8 @@ _MAX_SECTION_BYTES = 1 << 20
 class GuestBuild:
     """The component of one source tree; `package` is its `sandbox_runtime` folder."""
 
+    requirements = REQUIREMENTS
+
     def __init__(self, package: Path) -> None:
         self._package = package
         self.component = package / "guest.wasm"

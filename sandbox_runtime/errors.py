@@ -12,7 +12,9 @@ class SandboxError(Exception):
 class ComponentError(SandboxError):
     """The guest component is missing or does not compile: the installation is broken."""
 
-    hint = "Reinstall mcp-code-portal. In a source tree, run `python -m sandbox_runtime.build_guest`."
+    def __init__(self, message: str, builder: str = "sandbox_runtime.build_guest") -> None:
+        super().__init__(message)
+        self.hint = f"Reinstall mcp-code-portal. In a source tree, run `python -m {builder}`."
 
 
 class CacheError(SandboxError):

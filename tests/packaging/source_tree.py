@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 CONSTRAINTS = ROOT / "constraints.txt"
-COMPONENT = ("sandbox_runtime/guest.wasm", "sandbox_runtime/guest.stamp")
+COMPONENTS = [f"sandbox_runtime/{name}.{kind}" for name in ("guest", "js") for kind in ("wasm", "stamp")]
 COMMAND_SECONDS = 300
 
 
@@ -26,12 +26,12 @@ def copy_source(target: Path) -> Path:
     return target
 
 
-def bring_component(target: Path) -> None:
-    """Put the guest component that scripts/setup built, and its stamp, into another tree.
+def bring_components(target: Path) -> None:
+    """Put the components that scripts/setup built, and their stamps, into another tree.
 
     The build trusts them only when the stamp fits the sources there, so this also proves that they are all there.
     """
-    for name in COMPONENT:
+    for name in COMPONENTS:
         shutil.copyfile(ROOT / name, target / name)
 
 

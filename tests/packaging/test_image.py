@@ -12,9 +12,10 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from sandbox_runtime.kernels import KERNELS
 from tests.acceptance.portal_process import HttpPortal, listening_url
 from tests.acceptance.scratch import free_port
-from tests.packaging.source_tree import COMMAND_SECONDS, ROOT, bring_component, copy_source, run
+from tests.packaging.source_tree import COMMAND_SECONDS, ROOT, bring_components, copy_source, run
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(400)]
 
@@ -33,7 +34,7 @@ class Image:
     def build(self) -> None:
         """Run the build stage in a copy of the source."""
         source = copy_source(self.folder / "source")
-        bring_component(source)
+        bring_components(source)
         for command in self._instructions("RUN"):
             if not command.startswith("useradd"):
                 run(["sh", "-ec", self._moved(command)], source, self._build_environment())
@@ -101,11 +102,12 @@ def container(image: Image) -> Iterator[HttpPortal]:
         process.wait(COMMAND_SECONDS)
 
 
-def test_image_compiles_the_component_ahead_of_time_for_any_user(image: Image) -> None:
+def test_image_compiles_the_components_ahead_of_time_for_any_user(image: Image) -> None:
     cache = image.folder / "opt/mcp-code-portal/cache"
-    (compiled,) = cache.glob("*.cwasm")
+    compiled = [*cache.glob("*.cwasm")]
+    assert len(compiled) == len(KERNELS)
     assert cache.stat().st_mode & 0o777 == 0o755
-    assert compiled.stat().st_mode & 0o044 == 0o044
+    assert all(each.stat().st_mode & 0o044 == 0o044 for each in compiled)
 
 
 def test_image_holds_no_build_tools(image: Image) -> None:

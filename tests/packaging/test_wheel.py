@@ -14,7 +14,7 @@ from tests.acceptance.model import Model, text_of
 from tests.packaging.source_tree import (
     CONSTRAINTS,
     ROOT,
-    bring_component,
+    bring_components,
     copy_source,
     make_environment,
     run,
@@ -46,7 +46,7 @@ def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     shutil.unpack_archive(sdist, folder)
     (source,) = folder.iterdir()
-    bring_component(source)
+    bring_components(source)
     run(["python", "-m", "build", "--installer", "uv", "--wheel", "--outdir", str(folder), "."], source)
     (built,) = folder.glob("*.whl")
     return built
@@ -62,20 +62,21 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python
 
 
-def test_sdist_holds_sources_and_not_the_component(sdist: Path) -> None:
+def test_sdist_holds_sources_and_not_the_components(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    assert "sandbox_runtime/guest.wasm" not in names
+    assert not [name for name in names if name.endswith(".wasm")]
     assert {"hatch_build.py", "sandbox_runtime/wit/sandbox.wit", "LICENSE", "NOTICE"} <= names
 
 
-def test_sdist_holds_everything_the_component_is_made_from(wheel: Path, sdist: Path) -> None:
-    """The build would have made a new component, and with it a new stamp, had any source been missing."""
+def test_sdist_holds_everything_the_components_are_made_from(wheel: Path, sdist: Path) -> None:
+    """The build would have made new components, and with them new stamps, had any source been missing."""
     (source,) = (path for path in wheel.parent.iterdir() if path.is_dir())
     check = (
-        "from pathlib import Path; from sandbox_runtime.build_guest import GuestBuild as Build; import sys\n"
+        "from pathlib import Path; from sandbox_runtime.build_guest import GuestBuild\n"
+        "from sandbox_runtime.build_js import JsBuild; package = Path('sandbox_runtime').resolve()\n"
+        "sys.exit(not (GuestBuild(package).is_current and JsBuild(package).is_current))"
     )
-    check += "sys.exit(not Build(Path('sandbox_runtime').resolve()).is_current)"
     run(["python", "-c", f"import sys; sys.path.insert(0, '.')\n{check}"], source)
 
 
@@ -83,8 +84,10 @@ def test_sdist_holds_everything_the_component_is_made_from(wheel: Path, sdist: P
     "name",
     [
         "sandbox_runtime/guest.wasm",
+        "sandbox_runtime/js.wasm",
         "manifests/portal.schema.json",
         "portal/base/o200k_base.tiktoken.xz",
+        "portal/library/portal.d.ts",
         "portal/console/static/htmx.js",
         "portal/console/templates/base.html",
     ],
@@ -121,7 +124,7 @@ async def test_installed_portal_serves_both_tools(installed: Path, tmp_path: Pat
 @pytest.mark.release
 async def test_pip_install_of_the_source_and_then_editable(tmp_path: Path) -> None:
     source = copy_source(tmp_path / "source")
-    bring_component(source)
+    bring_components(source)
     python = make_environment(tmp_path / "environment", with_pip=True)
     install = [str(python), "-m", "pip", "install", "--constraint", str(CONSTRAINTS)]
     for options, is_editable in ((["."], False), (["--editable", "."], True)):
