@@ -27,7 +27,10 @@ _MAX_FRAMES = 100
 _JAVASCRIPT = re.compile(
     r"^\s*(?:const|let|var)\s+[\w{\[]|^\s*(?:async\s+)?function\b|=>|===|console\.log|^\s*//", re.MULTILINE
 )
-_PYTHON = "This is JavaScript. Scripts are Python: `issue = await tickets.get_issue(id=3)`, `print(issue)`."
+_PYTHON = (
+    "This is JavaScript, and the call runs Python. Write `issue = await tickets.get_issue(id=3)`, `print(issue)`, "
+    'or use kernel="javascript" if execute_code has that argument.'
+)
 _FILES = "Scripts can only access files in /workspace, their working directory. They have no processes and no sockets."
 _FILE_NUMBERS = {errno.ENOENT, errno.EBADF, errno.EACCES, errno.EPERM, errno.ENOTSUP}
 _RUNTIME = {
