@@ -1,7 +1,7 @@
 """Compiles the guest component ahead of time for this machine, into a private cache.
 
-Compiling takes 5 s, loading the compiled form 5 ms. `python -m sandbox_runtime.aot [COMPONENT]` fills the cache, for
-images that should start at once.
+Compiling takes 5 s, loading the compiled form 5 ms. `python -m sandbox_runtime.aot [COMPONENT]` fills the cache with
+the components of all kernels, for images that should start at once.
 """
 
 import contextlib
@@ -17,8 +17,10 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from manifests.kernels import PYTHON
 from manifests.own_files import cache_folder
 from sandbox_runtime.errors import CacheError, ComponentError
+from sandbox_runtime.kernels import KERNELS, Kernel
 from sandbox_runtime.worker.configuration import CONFIGURATION, NOT_WRITTEN
 from sandbox_runtime.worker_process import start_process
 
@@ -27,11 +29,13 @@ _COMPILE_SECONDS = 180
 _UNUSED_SECONDS = 30 * 86400
 
 
-def guest_component() -> Path:
-    """The component of this package. Raises ComponentError if it is missing."""
-    path = Path(__file__).resolve().with_name("guest.wasm")
+def guest_component(kernel: Kernel = KERNELS[PYTHON]) -> Path:
+    """The component of a kernel in this package. Raises ComponentError if it is missing."""
+    path = Path(__file__).resolve().with_name(kernel.file)
     if not path.is_file():
-        raise ComponentError("the sandbox's guest component, sandbox_runtime/guest.wasm, is missing")
+        raise ComponentError(
+            f"the sandbox's {kernel.language}, sandbox_runtime/{kernel.file}, is missing", kernel.builder
+        )
     return path
 
 
@@ -141,8 +145,9 @@ def _key(sha256: str) -> str:
 
 def main() -> None:
     cache = AotCache(default_cache(os.environ), lambda text: print(text, file=sys.stderr))  # noqa: T201
-    component = Path(sys.argv[1]) if len(sys.argv) > 1 else guest_component()
-    print(cache.compiled(component))  # noqa: T201  # a command prints
+    given = [Path(argument) for argument in sys.argv[1:]]
+    for component in given or map(guest_component, KERNELS.values()):
+        print(cache.compiled(component))  # noqa: T201  # a command prints
 
 
 if __name__ == "__main__":

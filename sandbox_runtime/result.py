@@ -11,8 +11,10 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from manifests.grants import Limits
 from manifests.json_value import Json
+from manifests.kernels import PYTHON
 from sandbox_runtime.frames import MAX_BLOCKS, FrameError, TrapCause
 from sandbox_runtime.guest_json import GuestJsonError, parse, values_in
+from sandbox_runtime.kernels import KERNELS, Kernel, Words
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,7 @@ class ScriptProblem(NamedTuple):
         "not_called",
         "not_a_function",
         "not_python",
+        "not_javascript",
         "not_there",
         "no_files",
         "unknown_field",
@@ -118,7 +121,7 @@ _LEDGER_HINT = (
     "Calls that are unknown in the ledger may have happened: check before running the script again."
 )
 _HINTS = {
-    "wall_seconds": "Make slow calls in parallel with asyncio.gather, or split the work into several scripts.",
+    "wall_seconds": "Make slow calls in parallel with {parallel}, or split the work into several scripts.",
     "cpu_seconds": "Let the tools filter and sort, or process less data.",
     "memory_mib": "Process data in chunks, and keep only what you need.",
     "tool_calls": "Do the work in fewer calls, or in several scripts.",
@@ -142,12 +145,16 @@ _TRAPS: dict[int, str] = {
 }
 _ENDED = RunError("script_exit", "the script ended its process")
 _BY_WAITING = "RuntimeError: the script used an uninterruptible wait"
-_ENDINGS: dict[int, RunError] = {
-    TrapCause.EXIT: _ENDED,
-    TrapCause.CLEAN_EXIT: _ENDED,
-    TrapCause.STACK: RunError("script_error", "RecursionError: the script exhausted the interpreter's stack"),
-    TrapCause.WAIT: RunError("script_error", _BY_WAITING, hint="Use asyncio, time.sleep or select.select."),
-}
+
+
+def _endings(words: Words) -> dict[int, RunError]:
+    exhausted = f"{words.stack_error}: the script exhausted the interpreter's stack"
+    return {
+        TrapCause.EXIT: _ENDED,
+        TrapCause.CLEAN_EXIT: _ENDED,
+        TrapCause.STACK: RunError("script_error", exhausted),
+        TrapCause.WAIT: RunError("script_error", _BY_WAITING, hint=words.wait_hint),
+    }
 
 
 def limit_text(limits: object, key: str, where: Callable[[str], str]) -> str:
@@ -157,10 +164,11 @@ def limit_text(limits: object, key: str, where: Callable[[str], str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Limits with their places; `where` gives the place of a limit in the manifest."""
+    """Limits with their places; `where` gives that of a limit in the manifest. Errors are in the kernel's words."""
 
     limits: Limits
     where: Callable[[str], str]
+    kernel: Kernel = KERNELS[PYTHON]
 
     def name(self, key: str) -> str:
         return limit_text(self.limits, key, self.where)
@@ -168,7 +176,8 @@ class Bounds:
     def exceeded(self, code: str, *, more: str = "") -> RunError:
         """The error of an exceeded limit; `code` is a key of `_EXCEEDED`."""
         key, what = _EXCEEDED[code]
-        return RunError(code, f"{what}{more} {self.name(key)}", hint=_HINTS[key])
+        hint = _HINTS[key].format(parallel=self.kernel.words.parallel)
+        return RunError(code, f"{what}{more} {self.name(key)}", hint=hint)
 
     def result(self, size: int | None) -> RunError:
         return self.exceeded(
@@ -191,10 +200,16 @@ class Bounds:
             return self.result(None)
         if cause in _TRAPS:
             return self.exceeded(_TRAPS[cause])
-        if cause in _ENDINGS:
-            return _ENDINGS[cause]
+        words = self.kernel.words
+        if (ending := _endings(words).get(cause)) is not None:
+            return ending
         reason = message.rpartition("wasm trap: ")[2].splitlines()[:1] or ["unknown"]
-        return RunError("script_error", f"SystemError: the interpreter crashed ({reason[0][:200]})")
+        return RunError("script_error", f"{words.crash_error}: the interpreter crashed ({reason[0][:200]})")
+
+    @property
+    def broken(self) -> "_Error":
+        """The error for a message that an honest guest never sends."""
+        return _Error(message=f"{self.kernel.words.crash_error}: the script broke the interpreter")
 
 
 def worker_lost(reason: str) -> RunError:
@@ -302,7 +317,6 @@ class _Prepared(_Ended):
 
 
 _MessageType = TypeVar("_MessageType", bound=_Ended)
-_BROKEN = _Error(message="SystemError: the script broke the interpreter")
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +329,7 @@ class Ending:
 
 
 def read_prepared(payload: bytes, script: str, bounds: Bounds) -> Prepared:
-    parsed = _read(_Prepared, payload)
+    parsed = _read(_Prepared, payload, bounds)
     if parsed.error is not None:
         is_too_much = parsed.error.code == "memory_limit"
         error = bounds.exceeded("memory_limit") if is_too_much else parsed.error.as_run_error("syntax_error")
@@ -334,7 +348,7 @@ def read_ending(payload: bytes, bounds: Bounds, error_codes: Container[str], mos
     The value may have `most_values`; a forged one causes no more work than an honest one.
     """
     header, _, value = payload.partition(b"\n")
-    ended = _read(_Ended, header)
+    ended = _read(_Ended, header, bounds)
     if ended.error is not None:
         return Ending(None, _run_error(ended.error, bounds, error_codes), ended.notices)
     if len(value) > bounds.limits.result_bytes:
@@ -360,11 +374,11 @@ def _run_error(error: _Error, bounds: Bounds, error_codes: Container[str]) -> Ru
     return error.as_run_error(code if is_known else "script_error")
 
 
-def _read(kind: type[_MessageType], payload: bytes) -> _MessageType:
-    """Validate a message of the guest. An invalid one becomes the error `_BROKEN`."""
+def _read(kind: type[_MessageType], payload: bytes, bounds: Bounds) -> _MessageType:
+    """Validate a message of the guest. An invalid one becomes the error `broken`."""
     try:
         if values_in(payload, _MAX_MESSAGE_VALUES) <= _MAX_MESSAGE_VALUES:
             return kind.model_validate(parse(payload))
     except (GuestJsonError, ValidationError):
         pass
-    return kind(error=_BROKEN)
+    return kind(error=bounds.broken)

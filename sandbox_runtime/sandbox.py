@@ -12,10 +12,12 @@ from itertools import islice
 from pathlib import Path
 
 from manifests.grants import Limits
+from manifests.kernels import PYTHON
 from sandbox_runtime.aot import AotCache, component_sha256, default_cache, guest_component
 from sandbox_runtime.errors import WorkerStartError
 from sandbox_runtime.fair_queue import BusyError, FairQueue, QueueLimits
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
+from sandbox_runtime.kernels import KERNELS, Kernel
 from sandbox_runtime.recording import Origin, Recording
 from sandbox_runtime.result import Bounds, RunError, worker_lost
 from sandbox_runtime.run import MAX_SCRIPT_BYTES, Run, too_long
@@ -31,28 +33,29 @@ async def open_sandbox(
     *,
     workers: int | None = None,
     component: Path | None = None,
+    kernel: Kernel = KERNELS[PYTHON],
     progress: Callable[[str], None],
-    launch: Callable[[Path], Launcher] = default_launcher,
+    launch: Callable[[Path, Kernel], Launcher] = default_launcher,
     queue: QueueLimits | None = None,
 ) -> AsyncIterator["Sandbox"]:
     """Start a worker, more as scripts need them, and end them on exit.
 
     There are up to two per core, or eight if scripts wait for slow calls, at least two; after a minute without a script
-    there is none. `workers` fixes the most. `queue` limits the scripts that wait for a worker. The first start on a
-    machine compiles the guest component (5 s); `progress` gets a message. Enter it on a thread that lives as long as
-    the sandbox: workers end with the thread that started them. Raises SandboxError: the sandbox cannot run here; the
-    message says why.
+    there is none. `workers` fixes the most. `component` is another one of the same kernel. `queue` limits the scripts
+    that wait for a worker. The first start on a machine compiles the component (1 to 5 s); `progress` gets a message.
+    Enter it on a thread that lives as long as the sandbox: workers end with the thread that started them. Raises
+    SandboxError: the sandbox cannot run here; the message says why.
     """
-    wasm = component or guest_component()
+    wasm = component or guest_component(kernel)
     least = workers or max(_LEAST_WORKERS, os.cpu_count() or 1)
     most = workers or max(least, _WORKERS_PER_CORE * (os.cpu_count() or 1))
     with closing(AotCache(default_cache(os.environ), progress)) as aot:
         sha256 = await asyncio.to_thread(component_sha256, wasm)
         compiled = await asyncio.to_thread(aot.compiled, wasm, sha256)
-        pool = Workers(launch(compiled), least, most, progress, queue or QueueLimits())
+        pool = Workers(launch(compiled, kernel), least, most, progress, queue or QueueLimits())
         try:
             await pool.open()
-            yield Sandbox(pool, sha256)
+            yield Sandbox(pool, sha256, kernel)
         finally:
             await pool.close()
 
@@ -60,8 +63,11 @@ async def open_sandbox(
 class Sandbox:
     """Runs scripts."""
 
-    def __init__(self, workers: "Workers", component: str = "unknown") -> None:
+    def __init__(
+        self, workers: "Workers", component: str = "unknown", kernel: Kernel = KERNELS[PYTHON]
+    ) -> None:
         self._workers = workers
+        self.kernel = kernel
         self.component = component
         """The sha256 of the guest component, in hex. Records of other components cannot be replayed here."""
 
@@ -106,7 +112,7 @@ class Sandbox:
         (`sandbox_busy`), or the session is gone (`worker_lost`), the run returns that error. `recording` records the
         run for a replay.
         """
-        make = partial(Run, bounds=Bounds(limits, where), recording=recording, grants=grants)
+        make = partial(Run, bounds=Bounds(limits, where, self.kernel), recording=recording, grants=grants)
         if session is not None:
             async with session.lock:
                 lost = None if session.alive else worker_lost("the session has ended")

@@ -12,8 +12,10 @@ from itertools import count
 from pathlib import Path
 from typing import Protocol
 
+from manifests.kernels import PYTHON
 from sandbox_runtime.errors import WorkerStartError
 from sandbox_runtime.frames import COUNT, FrameError, FrameReader, ToPortal, ToWorker, frame
+from sandbox_runtime.kernels import KERNELS, Kernel
 
 _START_SECONDS = 10.0
 _SERVER_START_SECONDS = 20.0
@@ -64,21 +66,21 @@ class Launcher(Protocol):
         """End the launcher's own processes. It may launch again afterwards, as after a worker that hangs."""
 
 
-def default_launcher(compiled: Path) -> Launcher:
+def default_launcher(compiled: Path, kernel: Kernel = KERNELS[PYTHON]) -> Launcher:
     """The faster launcher of this system."""
     # On macOS wasmtime handles traps through Mach ports, which a fork does not inherit.
-    return ForkLauncher(compiled) if sys.platform == "linux" else SpawnLauncher(compiled)
+    return (ForkLauncher if sys.platform == "linux" else SpawnLauncher)(compiled, kernel)
 
 
 class SpawnLauncher:
     """Spawns each worker as a new process, in about 80 ms."""
 
-    def __init__(self, compiled: Path) -> None:
-        self._compiled = compiled
+    def __init__(self, compiled: Path, kernel: Kernel = KERNELS[PYTHON]) -> None:
+        self._arguments = kernel.name, str(compiled)
         self._killed: list[subprocess.Popen[bytes]] = []
 
     async def launch(self, end: socket.socket) -> Callable[[], None]:
-        child = start_process("sandbox_runtime.worker.worker", "work", str(self._compiled), end=end)
+        child = start_process("sandbox_runtime.worker.worker", "work", *self._arguments, end=end)
 
         def kill() -> None:
             child.kill()
@@ -98,8 +100,8 @@ class ForkLauncher:
     If it dies, its workers die, and the next launch starts another. A fork server that does not read orders is killed.
     """
 
-    def __init__(self, compiled: Path) -> None:
-        self._compiled = compiled
+    def __init__(self, compiled: Path, kernel: Kernel = KERNELS[PYTHON]) -> None:
+        self._arguments = kernel.name, str(compiled)
         self._server: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._starting = asyncio.Lock()
@@ -140,9 +142,8 @@ class ForkLauncher:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         with theirs:
-            compiled = str(self._compiled)
             self._server = start_process(
-                "sandbox_runtime.worker.fork_server", "fork_server", compiled, end=theirs
+                "sandbox_runtime.worker.fork_server", "fork_server", *self._arguments, end=theirs
             )
         with suppress(TimeoutError):
             async with asyncio.timeout(_SERVER_START_SECONDS):

@@ -1,4 +1,5 @@
-"""The sandbox that the runs and portals of a test process share: each run has an instance of its own in any case.
+"""The sandboxes that the runs and portals of a test process share, one for each kernel: each run has an instance of its
+own in any case.
 
 To open one costs a third of a second, so it opens when the first test needs it, and ends with the last.
 """
@@ -8,8 +9,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import anyio
 
+from manifests.kernels import PYTHON, KernelName
 from manifests.loader import Manifest
 from manifests.portal_manifest import ServerSettings
+from sandbox_runtime.kernels import KERNELS
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
 
 _USUAL = ServerSettings()
@@ -20,13 +23,14 @@ class OneSandbox:
     def __init__(self, stack: AsyncExitStack) -> None:
         self._stack = stack
         self._lock = anyio.Lock()
-        self._sandbox: Sandbox | None = None
+        self._sandboxes: dict[KernelName, Sandbox] = {}
 
-    async def opened(self) -> Sandbox:
+    async def opened(self, kernel: KernelName = PYTHON) -> Sandbox:
         async with self._lock:
-            if self._sandbox is None:
-                self._sandbox = await self._stack.enter_async_context(open_sandbox(progress=print))
-            return self._sandbox
+            if kernel not in self._sandboxes:
+                opening = open_sandbox(kernel=KERNELS[kernel], progress=print)
+                self._sandboxes[kernel] = await self._stack.enter_async_context(opening)
+            return self._sandboxes[kernel]
 
 
 @asynccontextmanager

@@ -5,7 +5,9 @@ import os
 import signal
 import socket
 
+from manifests.kernels import PYTHON, KernelName
 from sandbox_runtime.frames import Channel, RunStart, ToPortal, ToWorker, inherited_socket
+from sandbox_runtime.kernels import KERNELS, Kernel
 from sandbox_runtime.worker.engine import GuestEngine
 from sandbox_runtime.worker.lockdown import end_with_parent
 from sandbox_runtime.worker.run_host import RunHost
@@ -14,7 +16,7 @@ from sandbox_runtime.worker.worker import Worker
 _ORDER_BYTES = 64
 
 
-def fork_server(compiled: str, descriptor: str, parent: str) -> None:
+def fork_server(kernel: KernelName, compiled: str, descriptor: str, parent: str) -> None:
     """Load the engine once, and fork workers in a few milliseconds. A fork loses threads, so this process has none.
 
     The control socket takes one order per packet: `+NUMBER` with a socket starts a worker, `-NUMBER` kills and reaps
@@ -24,7 +26,7 @@ def fork_server(compiled: str, descriptor: str, parent: str) -> None:
     control = inherited_socket(descriptor)
     host = RunHost()
     engine = GuestEngine(compiled, host)
-    learn_memory(engine, host)
+    learn_memory(engine, host, KERNELS[kernel])
     gc.collect()
     gc.freeze()
     server = os.getpid()
@@ -48,32 +50,27 @@ def fork_server(compiled: str, descriptor: str, parent: str) -> None:
             end_with_parent(server)
             control.close()
             try:
-                Worker(socket.socket(fileno=descriptors[0]), engine, host, server).serve()
+                end = socket.socket(fileno=descriptors[0])
+                Worker(end, engine, host, server, KERNELS[kernel]).serve()
             finally:
                 os._exit(1)
         os.close(descriptors[0])
         children[number] = child
 
 
-_WARM_UP_SCRIPT = b"""\
-rows = [await warmup.one(i=i) for i in range(2)]
-rows += await asyncio.gather(*[warmup.one(i=i) for i in range(2)])
-print(len(rows))
-[row["content"] for row in rows]
-"""
 _SETTINGS = b"""\
 {"library": {"warmup": "\\none async def one(*, i: int) -> dict\\n"},
 "argument_bytes": 65536, "result_bytes": 65536, "seed": "any"}
 """
 
 
-def learn_memory(engine: GuestEngine, host: RunHost) -> None:
+def learn_memory(engine: GuestEngine, host: RunHost, kernel: Kernel = KERNELS[PYTHON]) -> None:
     """Run a warm-up script in a temporary instance, which also initialises the engine, and inspect a new instance."""
     host.channel = _WarmUpChannel()
     host.begin(RunStart(10, 64 << 20, 1 << 16, 1 << 16, 1 << 16), None)
     engine.memory.open()
     instance = engine.instantiate()
-    instance.call("prepare", _WARM_UP_SCRIPT, b"warmup", most=1 << 16)
+    instance.call("prepare", kernel.warm_up, b"warmup", most=1 << 16)
     instance.call("execute", _SETTINGS, most=1 << 16)
     engine.memory.learn_hot_pages()
     instance.close()

@@ -144,8 +144,10 @@ def seal() -> list[str]:
     return ["rlimits", "seccomp"]
 
 
-def run_confined(folder: str, program: str, *arguments: str) -> None:
-    """Become a program that reads nothing but a folder, itself and the C library, and has its threads and pipes.
+def run_confined(folders: str, program: str, *arguments: str) -> None:
+    """Become a program that reads nothing but folders, itself and the C library, and has its threads and pipes.
+
+    The paths of the folders are lines.
 
     It writes no file, has no network, starts no process, and is ended after 600 s of CPU or over 1 GiB. The measures
     are those of a worker: without Landlock it reads all files of its user; without seccomp it may start itself, and
@@ -156,7 +158,12 @@ def run_confined(folder: str, program: str, *arguments: str) -> None:
         _limit(CORE=0, FSIZE=0, MEMLOCK=0, MSGQUEUE=0, DATA=_CONFINED_DATA_BYTES, CPU=_CONFINED_CPU_SECONDS)
         libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
         _landlock(
-            libc, [(folder, _READ_FILE | _READ_FOLDER), (program, _READ_FILE | _EXECUTE), *_c_library()]
+            libc,
+            [
+                *((folder, _READ_FILE | _READ_FOLDER) for folder in folders.splitlines()),
+                (program, _READ_FILE | _EXECUTE),
+                *_c_library(),
+            ],
         )
         if platform.machine() == "x86_64":
             _seccomp(libc, _deny_filter())

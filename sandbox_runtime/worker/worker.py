@@ -10,7 +10,9 @@ import time
 
 from wasmtime import ExitTrap, WasmtimeError
 
+from manifests.kernels import KernelName
 from sandbox_runtime import frames
+from sandbox_runtime.kernels import KERNELS, Kernel
 from sandbox_runtime.worker.engine import GuestEngine
 from sandbox_runtime.worker.lockdown import end_with_parent, harden, seal
 from sandbox_runtime.worker.run_host import ReplayLog, RunHost
@@ -22,19 +24,22 @@ _LITTLE_MEMORY = 0.4
 _ARENA_BYTES = 5 << 18  # 1 MiB, and what malloc adds
 
 
-def work(compiled: str, descriptor: str, parent: str) -> None:
-    """The main function of a spawned worker: compiled component, channel's descriptor, portal's process id."""
+def work(kernel: KernelName, compiled: str, descriptor: str, parent: str) -> None:
+    """The main function of a spawned worker: kernel, compiled component, channel's descriptor, portal's process id."""
     end_with_parent(int(parent))
     host = RunHost()
     engine = GuestEngine(compiled, host)
-    Worker(frames.inherited_socket(descriptor), engine, host, int(parent)).serve()
+    Worker(frames.inherited_socket(descriptor), engine, host, int(parent), KERNELS[kernel]).serve()
 
 
 class Worker:
     """Serves the portal at the other end of a socket until that is closed."""
 
-    def __init__(self, end: socket.socket, engine: GuestEngine, host: RunHost, parent: int) -> None:
+    def __init__(
+        self, end: socket.socket, engine: GuestEngine, host: RunHost, parent: int, kernel: Kernel
+    ) -> None:
         self._channel = frames.Channel(end)
+        self._kernel = kernel
         self._engine = engine
         self._host = host
         self._start = frames.RunStart()
@@ -49,7 +54,8 @@ class Worker:
         protections = harden()
         self._clock.start()
         self._instance = self._engine.instantiate()
-        self._start_engine_threads()
+        if self._kernel.has_engine_threads:
+            self._start_engine_threads()
         self._least_memory_bytes = self._engine.memory.size_bytes()
         self._engine.memory.check_content()
         pid = frames.COUNT.pack(os.getpid())

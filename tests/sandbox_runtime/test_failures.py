@@ -81,18 +81,6 @@ async def test_clean_exit_is_a_good_end(run: Runner, script: str) -> None:
     assert await run.value(script) is None
 
 
-async def test_limit_of_memory_names_itself_its_value_and_its_place(run: Runner) -> None:
-    error = await run.error("bytearray(100_000_000)", limits=SMALL)
-    assert error.code == "memory_limit"
-    assert "memory_mib of 64" in error.message and where("memory_mib") in error.message
-
-
-async def test_output_is_cut_between_characters_and_the_rest_counted(run: Runner) -> None:
-    result = await run("print('é' * 1000)\nprint('later')\n7", limits=Limits(stdout_bytes=101))
-    assert (result.value, result.stdout) == (7, "é" * 50)
-    assert result.stdout_bytes_dropped == 2000 - 100 + len("\nlater\n")
-
-
 async def test_endless_message_is_cut(run: Runner) -> None:
     error = await run.error("raise ValueError('x' * 1_000_000)")
     assert len(error.message) < 3000

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from manifests.grants import Limits
-from portal.catalog.check.checker import syntax_diagnostics
+from portal.catalog.check.diagnostics import syntax_diagnostics
 from sandbox_runtime.result import Prepared
 from sandbox_runtime.sandbox import Session
 from tests.portal.catalog.check.small_library import library, prepared, snapshot
