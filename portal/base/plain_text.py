@@ -137,10 +137,10 @@ def docstring(text: str, indent: str = "") -> str:
     return f'{indent}"""{body}{end}"""'
 
 
-def comment(text: str, longest: int = LONGEST_COMMENT) -> str:
+def comment(text: str, longest: int = LONGEST_COMMENT, sign: str = "#") -> str:
     """A trailing comment on one line, or "". No type checker reads it as a directive."""
     line = _PRAGMA.sub(r"\1 ", one_line(text, longest))
-    return f"  # {line}" if line else ""
+    return f"  {sign} {line}" if line else ""
 
 
 def is_literal(value: Json) -> bool:
@@ -160,13 +160,13 @@ def literal_text(value: Json) -> str:
     return "".join(f"\\U{ord(each):08x}" if is_hidden(each) else each for each in source)
 
 
-def default_text(value: Json) -> str | None:
+def default_text(value: Json, literal: Callable[[Json], str] = literal_text) -> str | None:
     """The source of a declared default in a signature; None if it is not simple enough."""
     if isinstance(value, float):
-        return repr(value) if math.isfinite(value) else None
+        return literal(value) if math.isfinite(value) else None
     if isinstance(value, list | dict):
-        return None if value else repr(value)
-    text = literal_text(value) if is_literal(value) else ""
+        return None if value else literal(value)
+    text = literal(value) if is_literal(value) else ""
     return text if 0 < len(text) <= LONGEST_DEFAULT else None
 
 

@@ -15,6 +15,7 @@ from manifests.decision import Decision, decide, decide_arguments, decide_fetch,
 from manifests.errors import KeyPath
 from manifests.grants import NETWORK, Hints
 from manifests.json_value import Json
+from manifests.kernels import PYTHON, KernelName
 from manifests.manifest import Budget, Manifest, Rule
 from manifests.names import former_of
 from manifests.portal_manifest import Capabilities
@@ -55,10 +56,12 @@ def describe_capabilities(capabilities: Capabilities) -> str:
     return f"{files}, {network}"
 
 
-def grant_lines(manifest: Manifest) -> Iterator[str]:
-    """One line per kind of grant. Contains no values of variables."""
-    capabilities = effective_capabilities(manifest)
-    if (files := capabilities.files) is not None:
+def grant_lines(manifest: Manifest, kernel: KernelName = PYTHON) -> Iterator[str]:
+    """One line per kind of grant, for scripts of this kernel. Contains no values of variables."""
+    capabilities, is_python = effective_capabilities(manifest), kernel == PYTHON
+    if (files := capabilities.files) is not None and not is_python:
+        yield f"only scripts of the kernel {PYTHON} have the files in /workspace"
+    elif files is not None:
         may = "read and write files" if files.mode == "write" else "read the files"
         yield (
             f"scripts {may} in /workspace, their working directory, with open, pathlib, os, csv, sqlite3 and others;"
@@ -66,12 +69,15 @@ def grant_lines(manifest: Manifest) -> Iterator[str]:
         )
     if (network := capabilities.network) is not None:
         hosts = some([*network.allow, *network.private], MAX_NAMES)
-        yield (
-            f"scripts fetch from {hosts} with await portal.fetch(url, method=, "
-            "headers=, params=, json=, body=, timeout=); its answer has status, ok, headers, text, json() and bytes"
+        yield f"scripts fetch from {hosts} with " + (
+            "await portal.fetch(url, method=, headers=, params=, json=, body=, timeout=); "
+            "its answer has status, ok, headers, text, json() and bytes"
+            if is_python
+            else "await portal.fetch(url, {method, headers, params, json, body, timeout}); "
+            "its answer has status, ok, headers, text(), json() and bytes()"
         )
     if names := sorted(capabilities.environment):
-        yield f"scripts see in os.environ: {some(names, MAX_NAMES)}"
+        yield f"scripts see in {'os.environ' if is_python else 'portal.env'}: {some(names, MAX_NAMES)}"
 
 
 WINDOW_SECONDS: Final = 60.0

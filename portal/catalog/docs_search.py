@@ -12,6 +12,7 @@ import anyio
 import anyio.to_thread
 
 from manifests.json_value import Json
+from manifests.kernels import PYTHON, KernelName
 from manifests.manifest import Manifest
 from manifests.names import namespace_of
 from portal.base.errors import ASK_OPERATOR, NO_UPSTREAMS
@@ -24,6 +25,7 @@ from portal.catalog.search.query import FEW_WORDS, asked_name, may_mean, read_qu
 from portal.catalog.snapshot import MAX_NAME_CHARACTERS, Snapshot
 from portal.library.function import Function
 from portal.library.library import PORTAL
+from portal.library.notation import NOTATIONS
 from portal.library.schema import MAX_DEPTH
 from upstreams.tools import ListedUpstream
 
@@ -46,11 +48,13 @@ class Found:
     namespaces: Sequence[dict[str, Json]] | None = None
     own: int = 0
     depth: int = MAX_DEPTH
+    kernel: KernelName = PYTHON
+    """Its language is that of the text and the signatures."""
 
     def structured(self) -> dict[str, Json]:
         """Everything as data."""
         answer: dict[str, Json] = {
-            "functions": rows(self.functions, self.full, self.depth),
+            "functions": rows(self.functions, self.full, self.depth, self.kernel),
             "total": self.total,
             "notices": [escaped(notice, "\n\t") for notice in self.notices],
         }
@@ -102,15 +106,16 @@ class Found:
         if self.namespaces is not None:
             lines.append(f"{PORTAL} {self.own}")
         told: set[str] = set()
-        lines += (f"{each.full(told, self.depth)}\n" for each in self.functions[: self.full])
+        sign = NOTATIONS[self.kernel].sign
+        lines += (f"{each.full(told, self.depth, self.kernel)}\n" for each in self.functions[: self.full])
         for function in self.functions[self.full :]:
-            remark = function.remark if function.remark.startswith("JSON: ") else ""
-            about = filter(None, [remark, function.summary.removesuffix(".")])
-            lines.append("  # ".join([function.brief, *about]))
+            remark = "" if function.seen_text is None else function.remark_in(self.kernel)
+            about = filter(None, [remark, function.summary_in(self.kernel).removesuffix(".")])
+            lines.append(f"  {sign} ".join([function.brief_in(self.kernel), *about]))
         if self.functions and self.total > len(self.functions):
-            lines.append(f"# {len(self.functions)} of {self.total}")
-        lines.extend(f"# {'' if each == _WEAK else 'notice: '}{escaped(each)}" for each in self.notices)
-        return "\n".join(lines) or "# nothing"
+            lines.append(f"{sign} {len(self.functions)} of {self.total}")
+        lines.extend(f"{sign} {'' if each == _WEAK else 'notice: '}{escaped(each)}" for each in self.notices)
+        return "\n".join(lines) or f"{sign} nothing"
 
 
 @dataclass(frozen=True)
@@ -138,21 +143,23 @@ def _namespace_line(row: dict[str, Json]) -> str:
     return f"{row['namespace']} {row['functions']}{upstream}{state}"
 
 
-def rows(functions: Sequence[Function], full: int, depth: int = MAX_DEPTH) -> list[dict[str, Json]]:
+def rows(
+    functions: Sequence[Function], full: int, depth: int = MAX_DEPTH, kernel: KernelName = PYTHON
+) -> list[dict[str, Json]]:
     """One row per function. The first `full` rows have a `stub`."""
     shown: list[dict[str, Json]] = [
         {
             "name": function.qualified,
             "upstream": function.upstream,
             "tool": function.tool,
-            "signature": function.brief,
-            "summary": function.summary,
+            "signature": function.brief_in(kernel),
+            "summary": function.summary_in(kernel),
         }
         for function in functions
     ]
     told: set[str] = set()
     for row, function in zip(shown, functions[:full], strict=False):
-        row["stub"] = function.full(told, depth)
+        row["stub"] = function.full(told, depth, kernel)
     return shown
 
 
@@ -206,7 +213,7 @@ class DocsSearch:
         self, snapshot: Snapshot, request: DocsSearchRequest, most: int = MAX_DETAIL_CHARACTERS
     ) -> Found:
         """Search the snapshot, without waiting for upstreams. `most` limits the characters of reasons in notices."""
-        query, key = request.query.strip(), self._key(request.upstream)
+        query, key, kernel = request.query.strip(), self._key(request.upstream), request.kernel or PYTHON
         assert snapshot.index is not None, "a fresh snapshot has one"
         hits = snapshot.index.search(request.query, request.limit + _SPARE, key)
         # A function of `portal` does not answer a query that only shares a word with it.
@@ -223,16 +230,16 @@ class DocsSearch:
         full = len(functions) if request.detail == "full" else exact
         if query or key is not None:
             notices += [_WEAK] if not exact and _is_weak(words, functions) else []
-            return Found(functions, total, full, notices)
-        notices += grant_lines(self.manifest)
+            return Found(functions, total, full, notices, kernel=kernel)
+        notices += grant_lines(self.manifest, kernel)
         if self.waiting:
             notices.append(
                 "a change of the portal's configuration is not in effect: its operator has not accepted it"
             )
         size, every = snapshot.index.search("", 1, PORTAL).total, len(snapshot.library.functions)
-        return Found((), every, 0, notices, self._namespaces(snapshot), size)
+        return Found((), every, 0, notices, self._namespaces(snapshot), size, kernel=kernel)
 
-    def described(self, snapshot: Snapshot, name: str) -> dict[str, Json] | None:
+    def described(self, snapshot: Snapshot, name: str, kernel: KernelName = PYTHON) -> dict[str, Json] | None:
         """The row of the one function with this name, with as much of its types as fits; None without one."""
         known = snapshot.library.functions.get(snapshot.canonical(name))
         named: Sequence[Function] = () if known is None else (known,)
@@ -241,9 +248,11 @@ class DocsSearch:
             named = hits.functions[: hits.exact]
         if len(named) != 1:
             return None
-        answer = DocsSearchAnswer(Found(named, 1, 1, []), self.manifest.portal.server.output_tokens)
+        answer = DocsSearchAnswer(
+            Found(named, 1, 1, [], kernel=kernel), self.manifest.portal.server.output_tokens
+        )
         (row,) = answer.structured["functions"]
-        return row if "stub" in row else rows(named, 1, -1)[0]
+        return row if "stub" in row else rows(named, 1, -1, kernel)[0]
 
     def searched(self, upstream: str | None) -> list[ListedUpstream]:
         """The upstreams that a search covers: the one with this name or namespace, or all."""

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from manifests.decision import Decision
+from manifests.kernels import PYTHON, KernelName
 from manifests.names import identifier, namespace_of
 from portal.base.errors import refused
 from portal.catalog.search.query import asked_name, partitions
@@ -54,10 +55,13 @@ class Snapshot:
         """The current name of a function that a script may call by another name."""
         return self.library.other_names.get(qualified, qualified)
 
-    def table(self, namespaces: Collection[str]) -> Mapping[str, Mapping[str, str]]:
+    def table(
+        self, namespaces: Collection[str], kernel: KernelName = PYTHON
+    ) -> Mapping[str, Mapping[str, str]]:
         """Signatures by function by namespace; "" for other names, and for hidden functions, which the host refuses."""
         known = [self.library.namespaces[name] for name in namespaces if name in self.library.namespaces]
-        shown = {space.name: {f.name: f"async def {f.brief}" for f in space.in_order} for space in known}
+        word = "async def " * (kernel == PYTHON)
+        shown = {each.name: {f.name: word + f.brief_in(kernel) for f in each.in_order} for each in known}
         hidden = {name: self._hidden[name] for name in namespaces if name in self._hidden}
         return {**shown, **{name: {**shown.get(name, {}), **rows} for name, rows in hidden.items()}}
 
@@ -94,7 +98,7 @@ class Snapshot:
                 names[name].append(qualified)
         return names
 
-    def absence(self, qualified: str, *, with_nearest: bool = True) -> CallError:
+    def absence(self, qualified: str, *, with_nearest: bool = True, kernel: KernelName = PYTHON) -> CallError:
         """The error for a denied or missing function. Finding the nearest names takes up to 0.1 s."""
         if decision := self.denied.get(qualified):
             return refused(qualified, decision)
@@ -107,11 +111,11 @@ class Snapshot:
             message, query = f"{namespace} has no function {name!r}", name
         else:
             message, query = f"there is no namespace {namespace!r}", f"{namespace} {name}"
-        nearest = self._nearest(qualified) if with_nearest else ""
+        nearest = self._nearest(qualified, kernel) if with_nearest else ""
         words = " ".join(re.findall(r"[^\W_]+", query))[:60]
         return CallError("unknown_function", message, nearest or f'Look it up: docs_search(query="{words}")')
 
-    def _nearest(self, qualified: str) -> str:
+    def _nearest(self, qualified: str, kernel: KernelName) -> str:
         """Suggestions for a misspelt function: the nearest with its signature, and others."""
         near = self.library.nearest(qualified)
         if not near:
@@ -121,4 +125,4 @@ class Snapshot:
             namespaces = difflib.get_close_matches(namespace, self.namespaces)
             return f"Nearest: {', '.join(namespaces)}." if namespaces else ""
         others = f" Or: {', '.join(near[1:])}." if near[1:] else ""
-        return f"Nearest: {self.library.functions[near[0]].brief}.{others}"
+        return f"Nearest: {self.library.functions[near[0]].brief_in(kernel)}.{others}"

@@ -12,7 +12,7 @@ A repair is certain if it changes only values that do not fit, exactly one conve
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from functools import reduce
 from itertools import islice
@@ -21,9 +21,11 @@ from typing import Any, Final, TypeAlias
 from unicodedata import normalize
 
 from manifests.json_value import UNKNOWN, Json, SchemaError, SchemaValidator, SoundNode
+from manifests.kernels import JAVASCRIPT, PYTHON, KernelName
 from portal.base.plain_text import cut, visible
-from portal.library.function import Function, data_in
+from portal.library.function import Function, Parameter, data_in
 from portal.library.library import nearest_names
+from portal.library.notation import TYPESCRIPT
 from portal.library.schema import is_kind, kind_of, kind_words
 from portal.library.schema_types import parts
 from upstreams.tools import MISSING
@@ -46,6 +48,15 @@ _WRAPPERS: Final = frozenset(
 )
 """Names that models give to an object that wraps all arguments. They also use the function's own name."""
 
+_NAMED_ONLY: Final[Mapping[KernelName, str]] = {
+    PYTHON: "takes keyword arguments only",
+    JAVASCRIPT: "takes one object with its arguments by name",
+}
+_CONTAINERS: Final[Mapping[KernelName, tuple[str, str, str, str]]] = {
+    PYTHON: ("a list", "a dict", "an empty dict", "int"),
+    JAVASCRIPT: ("an array", "an object", "an empty object", "integer"),
+}
+
 _MAX_TRIES: Final = 100
 _MAX_ROUNDS: Final = 4
 _MOST_ERRORS: Final = 1_000
@@ -67,13 +78,17 @@ class ArgumentError(Exception):
 
     code = "invalid_arguments"
 
-    def __init__(self, function: Function, message: str) -> None:
+    def __init__(self, function: Function, message: str, kernel: KernelName = PYTHON) -> None:
         super().__init__(cut(f"{function.qualified}: {message}", _LONGEST_MESSAGE))
-        self.hint = function.brief
+        self.hint = function.brief_in(kernel)
 
 
-def normalize_arguments(function: Function, kwargs: Arguments, *, repairs: bool) -> tuple[Arguments, Repairs]:
+def normalize_arguments(
+    function: Function, kwargs: Arguments, *, repairs: bool, kernel: KernelName = PYTHON
+) -> tuple[Arguments, Repairs]:
     """Return the arguments by wire name, and their repairs. With `repairs`, arguments that do not fit are repaired.
+
+    Texts are in the language of the kernel.
 
     A positional argument is `{"*0": 3}`. `UNKNOWN` stands for a value, or a part of one, that is not known yet. Where
     the schema takes integers and no other numbers, 5.0 is sent as 5: not every server reads 5.0 as an integer.
@@ -81,10 +96,10 @@ def normalize_arguments(function: Function, kwargs: Arguments, *, repairs: bool)
     """
     try:
         if any(map(POSITIONAL.fullmatch, kwargs)):
-            raise ArgumentError(function, "takes keyword arguments only")
-        wire, changes = bind(function, kwargs), Repairs()
+            raise ArgumentError(function, _NAMED_ONLY[kernel], kernel)
+        wire, changes = bind(function, kwargs, kernel), Repairs()
     except ArgumentError:
-        found = repaired(function, kwargs) if repairs else None
+        found = repaired(function, kwargs, kernel) if repairs else None
         if found is None:
             raise
         wire, changes = found
@@ -122,7 +137,7 @@ def _with_integers(schemas: Iterable[SoundNode], values: list[Any], left: Iterat
     return [*map(converted, values)]
 
 
-def bind(function: Function, kwargs: Arguments) -> Arguments:
+def bind(function: Function, kwargs: Arguments, kernel: KernelName = PYTHON) -> Arguments:
     """Return the arguments by wire name, validated against the tool's reduced input schema.
 
     A keyword is the parameter's Python name or, for `**{"cik-A": 1}`, its wire name; never both. An optional argument
@@ -132,22 +147,23 @@ def bind(function: Function, kwargs: Arguments) -> Arguments:
         ArgumentError: An argument is unknown, given twice, missing, or does not fit. The message names each one, with
             its value (cut to 80 characters) and what is allowed. The hint is the signature.
     """
-    wire = _wire(function, kwargs)
+    wire = _wire(function, kwargs, kernel)
     errors = function.arguments.validate(wire, MAX_STEPS).errors
     if errors:
-        raise ArgumentError(
-            function, "; ".join(dict.fromkeys(_error_text(function, error) for error in errors))
-        )
+        texts = dict.fromkeys(_error_text(function, error, kernel) for error in errors)
+        raise ArgumentError(function, "; ".join(texts), kernel)
     return wire
 
 
-def repaired(function: Function, kwargs: Arguments) -> tuple[Arguments, Repairs] | None:
+def repaired(
+    function: Function, kwargs: Arguments, kernel: KernelName = PYTHON
+) -> tuple[Arguments, Repairs] | None:
     """Repair arguments that do not fit. None if no repair is certain."""
     found: list[tuple[Arguments, Repairs]] = []
     is_placed = sum(1 for each in kwargs if POSITIONAL.fullmatch(each)) <= 1
     for arrangement in _arrangements(function, kwargs):
         try:
-            wire = _wire(function, arrangement)
+            wire = _wire(function, arrangement, kernel)
             # With several positional arguments, a value that does not fit may be in the wrong place.
             fitting = (
                 _repaired_value(function.arguments.root, wire, [])
@@ -156,15 +172,15 @@ def repaired(function: Function, kwargs: Arguments) -> tuple[Arguments, Repairs]
             )
         except (ArgumentError, _AmbiguousError, RecursionError):
             continue
-        changes = {} if arrangement == kwargs else dict([_moved(function, kwargs, arrangement)])
-        changes |= dict(_changed(function, *change) for change in _changes((), wire, fitting))
+        changes = {} if arrangement == kwargs else dict([_moved(function, kwargs, arrangement, kernel)])
+        changes |= dict(_changed(function, *change, kernel) for change in _changes((), wire, fitting))
         if not any(each == fitting for each, _ in found):
             found.append((fitting, changes))
     is_certain = len(found) == 1 or (found and UNKNOWN in kwargs.values())
     return found[0] if is_certain else None
 
 
-def _wire(function: Function, kwargs: Arguments) -> Arguments:
+def _wire(function: Function, kwargs: Arguments, kernel: KernelName) -> Arguments:
     """Return the arguments by wire name, complete. Their values are not validated.
 
     Raises ArgumentError: an argument is unknown, given twice, or missing.
@@ -174,51 +190,61 @@ def _wire(function: Function, kwargs: Arguments) -> Arguments:
     given = {each: known.get(each) or known.get(normalize("NFKC", each)) for each in kwargs}
     unknown = [each for each, parameter in given.items() if parameter is None]
     if unknown and not function.others:
-        raise ArgumentError(function, _unknown(function, unknown))
+        raise ArgumentError(function, _unknown(function, unknown, kernel), kernel)
     for keyword, value in kwargs.items():
         parameter = given[keyword]
         name = keyword if parameter is None else parameter.wire_name
         if name in wire:
-            raise ArgumentError(
-                function, f"got {value_text(name)} twice, by its Python name and by its wire name"
-            )
+            message = f"got {value_text(name, kernel)} twice, by its Python name and by its wire name"
+            raise ArgumentError(function, message, kernel)
         # Models write `assignee=None` for "no assignee", whether or not the schema takes null.
         if parameter is None or value is not None or parameter.required or parameter.is_nullable:
             wire[name] = value
     for parameter in function.parameters:
         if parameter.sent is not MISSING:
             wire.setdefault(parameter.wire_name, parameter.sent)
-    missing = [each.name for each in function.parameters if each.required and each.wire_name not in wire]
+    missing = [each for each in function.parameters if each.required and each.wire_name not in wire]
     if missing:
         word = "argument" if len(missing) == 1 else "arguments"
-        raise ArgumentError(function, f"lacks {word} {listing(missing)}")
+        names = listing([_name(each, kernel) for each in missing], kernel)
+        raise ArgumentError(function, f"lacks {word} {names}", kernel)
     return wire
 
 
-def path_text(function: Function, path: Iterable[str | int]) -> str:
-    """The place of a value in the arguments, as a script would write it: `labels[0]['name']`."""
+def _name(parameter: Parameter, kernel: KernelName) -> str:
+    return parameter.name if kernel == PYTHON else parameter.wire_name
+
+
+def path_text(function: Function, path: Iterable[str | int], kernel: KernelName) -> str:
+    """The place of a value in the arguments, as a script would write it: `labels[0]['name']`, `labels[0].name`."""
     first, *rest = path
     parameter = function.by_keyword.get(str(first))
-    head = str(first) if parameter is None else parameter.name
-    return cut(visible(head + "".join(f"[{step!r}]" for step in rest)), _LONGEST_PATH)
+    head = str(first) if parameter is None else _name(parameter, kernel)
+    steps = (
+        f".{step}" if kernel == JAVASCRIPT and TYPESCRIPT.plain_key.fullmatch(str(step)) else f"[{step!r}]"
+        for step in rest
+    )
+    return cut(visible(head + "".join(steps)), _LONGEST_PATH)
 
 
-def value_text(value: Json) -> str:
-    """A value in Python's notation, short but recognisable: scalars are cut, containers are summarised."""
+def value_text(value: Json, kernel: KernelName = PYTHON) -> str:
+    """A value in the language's notation, short but recognisable: scalars are cut, containers are summarised."""
+    literal = repr if kernel == PYTHON else TYPESCRIPT.literal
+    array, an_object, an_empty, integer = _CONTAINERS[kernel]
     if isinstance(value, str):
-        return cut(visible(repr(value[: 2 * LONGEST_VALUE])), LONGEST_VALUE)
+        return cut(visible(literal(value[: 2 * LONGEST_VALUE])), LONGEST_VALUE)
     if isinstance(value, list):
-        return f"a list of {len(value)}"
+        return f"{array} of {len(value)}"
     if isinstance(value, dict):
-        return f"a dict with {listing(value)}" if value else "an empty dict"
+        return f"{an_object} with {listing(value, kernel)}" if value else an_empty
     if isinstance(value, int) and value.bit_length() > 250:
-        return "a very large int"
-    return "a value" if value is UNKNOWN else repr(value)
+        return f"a very large {integer}"
+    return "a value" if value is UNKNOWN else literal(value)
 
 
-def listing(values: Iterable[Json]) -> str:
+def listing(values: Iterable[Json], kernel: KernelName = PYTHON) -> str:
     """The first dozen values, and whether there are more."""
-    shown = [value_text(value) for value in islice(values, _MOST_LISTED + 1)]
+    shown = [value_text(value, kernel) for value in islice(values, _MOST_LISTED + 1)]
     more = ", …" if len(shown) > _MOST_LISTED else ""
     return ", ".join(shown[:_MOST_LISTED]) + more
 
@@ -244,48 +270,53 @@ def _alternative(error: SchemaError) -> str | int | None:
     return error.schema_path[0] if error.schema_path else None
 
 
-def _unknown(function: Function, keywords: list[str]) -> str:
-    names = [parameter.name for parameter in function.parameters]
+def _unknown(function: Function, keywords: list[str], kernel: KernelName) -> str:
+    names = [_name(parameter, kernel) for parameter in function.parameters]
     near = [*dict.fromkeys(name for each in keywords[:_MOST_LISTED] for name in nearest_names(each, names))]
-    known = f"near: {listing(near)}" if near else f"it takes {listing(names) or 'none'}"
-    return f"has no argument {listing(keywords)}; {known}"
+    known = f"near: {listing(near, kernel)}" if near else f"it takes {listing(names, kernel) or 'none'}"
+    return f"has no argument {listing(keywords, kernel)}; {known}"
 
 
-def _error_text(function: Function, error: SchemaError) -> str:
+def _error_text(function: Function, error: SchemaError, kernel: KernelName) -> str:
     """One error, with its path as a script would write it: `labels[0]['name'] is 3, not a str`."""
     error = nearest_error(error)
     path = [*error.absolute_path]
-    return f"{path_text(function, path) if path else 'the call'} {_message(error)}"
+    return f"{path_text(function, path, kernel) if path else 'the call'} {_message(error, kernel)}"
 
 
-def _message(error: SchemaError) -> str:
+def _message(error: SchemaError, kernel: KernelName) -> str:
     value, operand = error.instance, error.validator_value
     match error.validator:
         case "type":
-            return f"is {value_text(value)}, not {kind_words(operand)}"
+            return f"is {value_text(value, kernel)}, not {kind_words(operand, kernel)}"
         case "enum":
-            return f"is {value_text(value)}, not one of {listing(operand)}"
+            return f"is {value_text(value, kernel)}, not one of {listing(operand, kernel)}"
         case "required":
-            return f"lacks {listing(each for each in operand if each not in value)}"
+            return f"lacks {listing((each for each in operand if each not in value), kernel)}"
         case "additionalProperties":
             known = error.schema.get("properties", {})
-            allowed = f"it has {listing(known)}" if known else "it must be empty"
-            return f"has no property {listing(each for each in value if each not in known)}; {allowed}"
+            allowed = f"it has {listing(known, kernel)}" if known else "it must be empty"
+            others = listing((each for each in value if each not in known), kernel)
+            return f"has no property {others}; {allowed}"
         case "anyOf":
-            return f"is {value_text(value)}, but must be one of: {_alternatives(error)}"
+            return f"is {value_text(value, kernel)}, but must be one of: {_alternatives(error, kernel)}"
         case None:
             return "is not allowed here"
-    return f"is {value_text(value)}, but its schema has {error.validator}: {value_text(operand)}"
+    return (
+        f"is {value_text(value, kernel)}, but its schema has {error.validator}: {value_text(operand, kernel)}"
+    )
 
 
-def _alternatives(error: SchemaError) -> str:
+def _alternatives(error: SchemaError, kernel: KernelName) -> str:
     """The values that the alternatives accept, in a few words each."""
     texts = []
     for each in islice(error.context or (), _MOST_LISTED):
         if each.validator == "type":
-            texts.append(kind_words(each.validator_value))
+            texts.append(kind_words(each.validator_value, kernel))
         elif each.validator in ("enum", "required"):
-            texts.append("an object with " * (each.validator == "required") + listing(each.validator_value))
+            texts.append(
+                "an object with " * (each.validator == "required") + listing(each.validator_value, kernel)
+            )
     return ", ".join(dict.fromkeys(texts)) or "the alternatives of its schema"
 
 
@@ -409,15 +440,23 @@ def _changes(path: tuple[str | int, ...], before: Any, after: Any) -> Iterator[t
         yield path, before, after
 
 
-def _changed(function: Function, path: tuple[str | int, ...], before: Json, after: Json) -> tuple[str, str]:
-    anywhere = path_text(function, [step for step in path if isinstance(step, str)])
-    sent = f"[{value_text(before)}]" if after == [before] else value_text(after)
+def _changed(
+    function: Function, path: tuple[str | int, ...], before: Json, after: Json, kernel: KernelName
+) -> tuple[str, str]:
+    anywhere = path_text(function, [step for step in path if isinstance(step, str)], kernel)
+    was, sent = value_text(before, kernel), value_text(after, kernel)
+    sent = f"[{was}]" if after == [before] else sent
     kind = f"{function.qualified} {anywhere} {kind_of(before)} {kind_of(after)}"
-    return kind, f"{function.qualified}: {path_text(function, path)}: {value_text(before)} was sent as {sent}"
+    return kind, f"{function.qualified}: {path_text(function, path, kernel)}: {was} was sent as {sent}"
 
 
-def _moved(function: Function, kwargs: Arguments, arrangement: Arguments) -> tuple[str, str]:
-    shown = [value_text(value) if POSITIONAL.fullmatch(name) else name for name, value in kwargs.items()]
-    before, after = (f"{function.name}({', '.join(each)})" for each in (shown, arrangement))
+def _moved(
+    function: Function, kwargs: Arguments, arrangement: Arguments, kernel: KernelName
+) -> tuple[str, str]:
+    shown = [
+        value_text(value, kernel) if POSITIONAL.fullmatch(name) else name for name, value in kwargs.items()
+    ]
+    form = "{}({})" if kernel == PYTHON else "{}({{{}}})"
+    before, after = f"{function.name}({', '.join(shown)})", form.format(function.name, ", ".join(arrangement))
     kind = f"{function.qualified} {[*kwargs]} {after}"
     return kind, f"{function.qualified}: {before} was sent as {after}"

@@ -4,25 +4,31 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import zip_longest
 from typing import Any, Final
 
 from manifests.json_value import Json, SchemaValidator, SoundNode
+from manifests.kernels import JAVASCRIPT, PYTHON, KernelName
 from manifests.names import former_of, function_names
-from portal.base.plain_text import comment, default_text, docstring, one_line
+from portal.base.plain_text import docstring, one_line
+from portal.library.notation import (
+    ANY,
+    NONE,
+    NOTATIONS,
+    PYTHON_NOTATION,
+    TYPESCRIPT,
+    Notation,
+    Type,
+    union,
+)
 from portal.library.schema import CONDITIONS, MAX_DEPTH, arguments_schema, is_kind, sound_schema
 from portal.library.schema_types import (
-    ANY,
     MAX_FIELDS,
-    NONE,
     SchemaTypes,
-    Type,
     merged,
     parts,
     respelt,
-    text,
-    union,
     value_doc,
 )
 from portal.library.shape_text import full_text, indented, shape_text
@@ -38,7 +44,7 @@ LONGEST_PARAMETER_DOC: Final = 500
 """Characters of a parameter's description, with hints and default."""
 
 _LONGEST_LINE: Final = 100
-_SHOWN_BY_DEFAULT: Final = frozenset({"bool", "float", "int", "str"})
+_SHOWN_BY_DEFAULT: Final = ("bool", "float", "int", "str")
 _MAX_STEPS: Final = 1_000
 
 
@@ -57,9 +63,25 @@ class Parameter:
     required: bool
     default_source: str
     """The text after `=` in a signature: the default if it is short and simple, else `...`; "" if required."""
+    default: Json | Missing
+    """The default, if it is short and simple."""
     doc: str
     is_nullable: bool
     sent: Json | Missing = MISSING
+
+    def doc_in(self, notation: Notation) -> str:
+        """`doc`, without the wire name where scripts use that."""
+        known = _wire_doc(self.name, self.wire_name) if notation.has_wire_names else ""
+        return self.doc.removeprefix(known).removeprefix("; ") if known else self.doc
+
+
+@dataclass(frozen=True, slots=True)
+class TypeScriptText:
+    """What TypeScript's users read about a function, if it does not follow from the tool's schemas."""
+
+    head: str
+    documentation: str
+    summary: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +99,8 @@ class Function:
     returns: str
     remark: str
     """The comment after the return type."""
+    seen_text: Json | None
+    """JSON Schema of the JSON that was observed in its text, if `remark` tells it."""
     summary: str
     is_deprecated: bool
     description: str
@@ -91,6 +115,8 @@ class Function:
 
     A run that began before still gets the text.
     """
+    typescript: "TypeScriptText | None" = None
+    """For a function of `portal`, whose arguments are no object in TypeScript."""
 
     @cached_property
     def arguments(self) -> SchemaValidator:
@@ -118,8 +144,17 @@ class Function:
         shape = shape_text(self._result())
         return "" if shape == "Any" else shape
 
+    def result_shape_in(self, kernel: KernelName) -> str:
+        return shape_text(self._result(), NOTATIONS[kernel]) if self.result_shape else ""
+
     def _result(self) -> SoundNode:
-        return self.declared if self.observed is None else sound_schema(self.observed)
+        return self.result_schema(sound_schema)
+
+    def result_schema(self, reduce: Callable[[Json], SoundNode]) -> SoundNode:
+        """The schema of what it returns, as declared or as observed."""
+        if self.observed is not None:
+            return sound_schema(self.observed)
+        return declared_result(self.recorded.output_schema, reduce)
 
     @property
     def tool(self) -> str:
@@ -140,41 +175,63 @@ class Function:
     @cached_property
     def brief(self) -> str:
         """One line, with types in place: `git.git_log(repo_path: str, max_count=10, start?: str) -> list[str]`."""
+        return self._brief(PYTHON_NOTATION)
+
+    @cached_property
+    def _typescript_brief(self) -> str:
+        return self.typescript.head if self.typescript else self._brief(TYPESCRIPT)
+
+    def brief_in(self, kernel: KernelName) -> str:
+        """One line in a kernel's language: `git.git_log({repo_path: string, max_count = 10}): Promise<string[]>`."""
+        return self.brief if kernel == PYTHON else self._typescript_brief
+
+    def summary_in(self, kernel: KernelName) -> str:
+        return self.typescript.summary if kernel == JAVASCRIPT and self.typescript else self.summary
+
+    def remark_in(self, kernel: KernelName) -> str:
+        """`remark`, with its type in the kernel's language."""
+        return self.remark if self.seen_text is None else json_remark(self.seen_text, NOTATIONS[kernel])
+
+    def _brief(self, notation: Notation) -> str:
         whole = _root_object(arguments_schema(self.recorded.input_schema))
         nodes, shown, left = whole.get("properties", {}), [], LONGEST_BRIEF
         for each in self.parameters:
-            shown.append(lean_parameter(each, shape_text(nodes.get(each.wire_name, True))))
+            shape = shape_text(nodes.get(each.wire_name, True), notation)
+            shown.append(lean_parameter(each, shape, notation))
             left -= len(shown[-1]) + 2
             if left < (LONGEST_BRIEF - LONGEST_REQUIRED if each.required else 0):
                 shown[-1] = "…"
                 break
         if self.others:
-            shown.append(self.others.partition(":")[0])
-        return f"{self.qualified}({', '.join(shown)}) -> {self.result_shape or 'Any'}"
+            shown.append(notation.others(self.others.partition(":")[0], notation.text(ANY)))
+        result = shape_text(self._result(), notation)
+        return notation.head(self.qualified, ", ".join(shown), result)
 
-    def full(self, told: set[str], depth: int = MAX_DEPTH) -> str:
-        """All of `brief`, with comments and documentation. For `told` and the `depth` of the result see `full_text`.
+    def full(self, told: set[str], depth: int = MAX_DEPTH, kernel: KernelName = PYTHON) -> str:
+        """All of the brief, with comments and documentation. For `told` and the `depth` of the result see `full_text`.
 
         Below 0, the result is `Any`.
         """
+        notation = NOTATIONS[kernel]
+        if kernel == JAVASCRIPT and self.typescript:
+            return notation.documented(self.typescript.head, self.typescript.documentation)
         whole = _root_object(arguments_schema(self.recorded.input_schema))
         nodes = whole.get("properties", {})
-        shown = [
-            lean_parameter(each, full_text(nodes.get(each.wire_name, True), told)) for each in self.parameters
-        ]
-        docs = [comment(each.doc, LONGEST_PARAMETER_DOC) for each in self.parameters]
+        shapes = (
+            full_text(nodes.get(each.wire_name, True), told, notation=notation) for each in self.parameters
+        )
+        shown = [*map(partial(lean_parameter, notation=notation), self.parameters, shapes)]
+        docs = [notation.comment(each.doc_in(notation), LONGEST_PARAMETER_DOC) for each in self.parameters]
         if self.others:
-            shown.append(
-                f"{self.others.partition(':')[0]}: {shape_text(whole.get('additionalProperties', True))}"
-            )
-            shown[-1] = shown[-1].removesuffix(": Any")
+            shape = shape_text(whole.get("additionalProperties", True), notation)
+            shown.append(notation.others(self.others.partition(":")[0], shape))
         arguments = ", ".join(shown)
         if any(docs) or "\n" in arguments:
             rows = (f"{text},{doc}" for text, doc in zip_longest(shown, docs, fillvalue=""))
             arguments = "".join(["\n", *map(indented, rows)])
-        returns = full_text(self._result(), told, depth) if depth >= 0 else "Any"
-        head = f"{self.qualified}({arguments}) -> {returns}{self.comments}"
-        return f"{head}\n{docstring(self.documentation, indent='    ')}" if self.documentation else head
+        returns = full_text(self._result(), told, depth, notation) if depth >= 0 else notation.text(ANY)
+        head = notation.head(self.qualified, arguments, returns) + self._comments(kernel)
+        return notation.documented(head, self.documentation)
 
     def module_definition(self, hidden: Mapping[str, str]) -> str:
         """The source in its stub module, on one line or with one line per parameter. `hidden` words are `respelt`.
@@ -192,16 +249,20 @@ class Function:
         docs = [f"    {each.name}: {each.doc}" for each in self.parameters if each.doc]
         body = self.documentation + ("\n".join(["", "", "Args:", *docs]) if docs else "")
         if not body:
-            return f"{head} ...{self.comments}"
-        return f"{head}{self.comments}\n{docstring(body.strip(), indent='    ')}"
+            return f"{head} ...{self._comments(PYTHON)}"
+        return f"{head}{self._comments(PYTHON)}\n{docstring(body.strip(), indent='    ')}"
 
     @property
     def documentation(self) -> str:
         return f"{self.mark}\n\n{self.description}".strip()
 
-    @property
-    def comments(self) -> str:
-        return comment(_wire_doc(self.name, self.tool)) + comment(self.remark)
+    def _comments(self, kernel: KernelName) -> str:
+        notation = NOTATIONS[kernel]
+        return notation.comment(_wire_doc(self.name, self.tool)) + notation.comment(self.remark_in(kernel))
+
+
+def json_remark(seen: Json, notation: Notation) -> str:
+    return f"JSON: {shape_text(sound_schema(seen), notation)}"
 
 
 def parameters(root: SoundNode, types: SchemaTypes) -> tuple[tuple[Parameter, ...], str]:
@@ -222,7 +283,7 @@ def parameters(root: SoundNode, types: SchemaTypes) -> tuple[tuple[Parameter, ..
         return tuple(named), ""
     taken = {each.name: each for each in named}
     name = "others".ljust(len(max(taken, key=len)) + 1, "_") if "others" in taken else "others"
-    return tuple(named), f"**{name}: {text(others)}"
+    return tuple(named), f"**{name}: {types.notation.text(others)}"
 
 
 def admits(node: SoundNode, value: Json) -> bool:
@@ -241,10 +302,11 @@ def _parameter(name: str, key: str, node: SoundNode, types: SchemaTypes, is_requ
     if default is not MISSING and (fits or not is_required):
         sent, is_required = default if is_required else MISSING, False
         type_ = union([type_, NONE]) if default is None else type_
-        source = (default_text(default) if fits or default is None else None) or "..."
+        source = (types.notation.default(default) if fits or default is None else None) or "..."
         if source == "...":
             doc = f"{doc} Default: {one_line(json.dumps(default, ensure_ascii=False), 60)}".strip()
-    return Parameter(name, key, text(type_), is_required, source, doc, admits(node, None), sent)
+    annotation, default = types.notation.text(type_), MISSING if source == "..." else default
+    return Parameter(name, key, annotation, is_required, source, default, doc, admits(node, None), sent)
 
 
 def _wire_doc(name: str, wire_name: str) -> str:
@@ -279,14 +341,18 @@ def _others(root: SoundNode, whole: dict[str, Any], types: SchemaTypes) -> Type 
     return ANY if is_open else None
 
 
-def lean_parameter(parameter: Parameter, shape: str) -> str:
+def lean_parameter(parameter: Parameter, shape: str, notation: Notation) -> str:
     """`title: str`, `limit=10`, `kind: 'a'|'b' = 'a'`; `state?: str` if no default is known but None."""
-    name, default = parameter.name, parameter.default_source
+    name = notation.key(parameter.wire_name) if notation.has_wire_names else parameter.name
     if parameter.required:
         return f"{name}: {shape}"
-    if default in ("...", "None"):
-        return f"{name}?: {shape.removesuffix(' | None') if default == 'None' else shape}"
-    return f"{name}={default}" if shape in _SHOWN_BY_DEFAULT else f"{name}: {shape} = {default}"
+    default = None if parameter.default is MISSING else notation.default(parameter.default)
+    if parameter.default is None:
+        return f"{name}?: {shape.removesuffix(f' | {notation.text(NONE)}')}"
+    if default is None:
+        return f"{name}?: {shape}"
+    is_shown = shape in {notation.words.get(each, each) for each in _SHOWN_BY_DEFAULT}
+    return f"{name}{notation.equals}{default}" if is_shown else f"{name}: {shape} = {default}"
 
 
 def _parameter_text(parameter: Parameter, hidden: Mapping[str, str]) -> str:

@@ -19,6 +19,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from manifests.json_value import KINDS, Json, Reference, SoundNode
+from manifests.kernels import JAVASCRIPT, PYTHON, KernelName
 
 MAX_SUBSCHEMAS: Final = 5_000
 """Subschemas of one schema. Further ones allow anything."""
@@ -57,9 +58,9 @@ def is_kind(value: Json, names: Iterable[str]) -> bool:
     return kind in names or (kind == "integer" and "number" in names)
 
 
-def kind_words(names: Iterable[str]) -> str:
-    """These JSON Schema types in Python's words."""
-    return " or ".join(_KIND_WORDS[name] for name in names)
+def kind_words(names: Iterable[str], kernel: KernelName = PYTHON) -> str:
+    """These JSON Schema types in the words of a kernel's language."""
+    return " or ".join(_KIND_WORDS[kernel][name] for name in names)
 
 
 @dataclass
@@ -252,8 +253,13 @@ ANNOTATIONS: Final = ("title", "description", "default", "examples", "deprecated
 _ONE: Final = ("items", "additionalProperties")
 _SEVERAL: Final = ("allOf", "anyOf", "prefixItems")
 _INFINITE: Final = (inf, -inf)
-_WORDS: Final = ("None", "a bool", "a str", "an int", "a number", "a list", "a dict")
-_KIND_WORDS: Final = dict(zip(KINDS.values(), _WORDS, strict=True))
+_WORDS: Final[Mapping[KernelName, tuple[str, ...]]] = {
+    PYTHON: ("None", "a bool", "a str", "an int", "a number", "a list", "a dict"),
+    JAVASCRIPT: ("null", "a boolean", "a string", "an integer", "a number", "an array", "an object"),
+}
+_KIND_WORDS: Final = {
+    kernel: dict(zip(KINDS.values(), words, strict=True)) for kernel, words in _WORDS.items()
+}
 _TEXTS: Final = ("title", "description", "format", "pattern", "$ref")
 _NUMBERS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _COUNTS: Final = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")

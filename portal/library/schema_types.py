@@ -8,10 +8,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, count
 from keyword import iskeyword
-from typing import Any, Final, TypeAlias, TypeGuard
+from typing import Any, Final, TypeGuard
 
 from manifests.json_value import Reference, SoundNode
 from portal.base.plain_text import comment, default_text, is_literal, literal_text, one_line
+from portal.library.notation import ANY, NONE, PYTHON_NOTATION, Notation, Type, union
 from portal.library.schema import ANNOTATIONS, MAX_DEPTH, is_kind, kind_of
 
 MAX_NODES: Final = 2_000
@@ -27,11 +28,6 @@ LONGEST_TYPE_NAME: Final = 48
 
 _MAX_PARTS: Final = 60
 
-Type: TypeAlias = tuple[str, ...]
-"""The members of a union as source, `None` last. A member that begins with `=` is a literal value."""
-
-ANY: Final[Type] = ("Any",)
-NONE: Final[Type] = ("None",)
 TYPING_WORDS: Final = ("Any", "Literal", "NotRequired", "TypedDict")
 BUILTIN_WORDS: Final = ("bool", "dict", "float", "int", "list", "str")
 
@@ -39,20 +35,6 @@ _RESERVED: Final = frozenset({*BUILTIN_WORDS, *TYPING_WORDS, "None", "True", "Fa
 _SAYS_NOTHING: Final = re.compile(r"(?:list\[|dict\[str, )*Any\]*|None")
 _WORD: Final = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|([^\W\d]\w*)")
 """A string, or a word outside of them."""
-
-
-def union(types: Iterable[Type]) -> Type:
-    """The union of these types. `Any` absorbs all others."""
-    members = dict.fromkeys(member for type_ in types for member in type_)
-    if "Any" in members or not members:
-        return ANY
-    return (*(each for each in members if each != "None"), *(NONE if "None" in members else ()))
-
-
-def text(type_: Type) -> str:
-    """The source of the annotation."""
-    exact = f"Literal[{', '.join(each[1:] for each in type_ if each.startswith('='))}]"
-    return " | ".join(dict.fromkeys(exact if each.startswith("=") else each for each in type_))
 
 
 def says_nothing(type_: Type) -> bool:
@@ -76,6 +58,7 @@ class Field:
 
     key: str
     type: str
+    is_optional: bool
     doc: str = ""
 
 
@@ -84,15 +67,19 @@ class Definition:
     """A typed dict."""
 
     name: str
-    text: str
-    """The source after its base or its fields: `, total=False`."""
+    others: str
+    """The type of keys that have no field; "" if none is declared."""
     fields: tuple[Field, ...]
 
     def source(self, hidden: Mapping[str, str]) -> str:
-        """The source, without a final newline. `hidden` words are `respelt`."""
-        behind = respelt(self.text, hidden)
-        rows = [(each.key, respelt(each.type, hidden), comment(each.doc)) for each in self.fields]
-        mentioned = _words(self.text, *(each.type for each in self.fields))
+        """The source in Python, without a final newline. `hidden` words are `respelt`."""
+        is_partial = all(each.is_optional for each in self.fields)
+        text = ", total=False" * is_partial + (f", extra_items={self.others}" if self.others else "")
+        behind, rows = respelt(text, hidden), []
+        for each in self.fields:
+            type_ = f"NotRequired[{each.type}]" if each.is_optional and not is_partial else each.type
+            rows.append((each.key, respelt(type_, hidden), comment(each.doc)))
+        mentioned = _words(text, *(each.type for each in self.fields))
         base, taken = respelt("TypedDict", hidden), mentioned.union(TYPING_WORDS, BUILTIN_WORDS)
         if rows and all(_is_attribute(key, taken) for key, _, _ in rows):
             lines = [f"    {key}: {type_}{doc}" for key, type_, doc in rows]
@@ -108,13 +95,14 @@ def _is_attribute(key: str, taken: Collection[str]) -> bool:
 
 
 class Definitions:
-    """The definitions of one namespace's module, by name.
+    """The definitions of one namespace's module, by name, in one notation.
 
     Equal types become one, under the first name that it gets. If different types share a name, the first keeps it, and
     the others are prefixed with their function's name.
     """
 
-    def __init__(self, functions: Collection[str]) -> None:
+    def __init__(self, functions: Collection[str], notation: Notation = PYTHON_NOTATION) -> None:
+        self.notation = notation
         self.by_name: dict[str, Definition] = {}
         self.waiting: list[tuple[str, Reference]] = []
         """Typed dicts that several tools share. They have a name, but no fields yet."""
@@ -124,15 +112,15 @@ class Definitions:
         self._names: dict[tuple[str, tuple[Field, ...]], str] = {}
         self._reserved = _RESERVED.union(functions)
 
-    def define(self, owner: str, wanted: str, source: str, fields: tuple[Field, ...] = ()) -> Type:
+    def define(self, owner: str, wanted: str, others: str, fields: tuple[Field, ...] = ()) -> Type:
         """Add a definition, if none is equal, and return its name."""
-        known = self._names.get((source, fields))
+        known = self._names.get((others, fields))
         if known is None:
             own = wanted if wanted.startswith(owner) else f"{owner}{wanted}"
             names = chain((wanted, own), (f"{own}{number}" for number in count(2)))
             known = next(each for each in names if each not in self._reserved and each not in self.by_name)
-            self._names[source, fields] = known
-            self.by_name[known] = Definition(known, source, fields)
+            self._names[others, fields] = known
+            self.by_name[known] = Definition(known, others, fields)
         return (known,)
 
     def promise(self, reference: Reference, wanted: str) -> Type:
@@ -156,6 +144,10 @@ class SchemaTypes:
     _depth: int = 0
     _open: set[Reference] = field(default_factory=set)
     _finished: dict[Reference, Type] = field(default_factory=dict)
+
+    @property
+    def notation(self) -> Notation:
+        return self._definitions.notation
 
     def property_type(self, key: str, node: SoundNode) -> Type:
         """The type of one of the tool's own parameters: `CreateIssueLabels`, but not `CreateIssueIssue`."""
@@ -208,7 +200,7 @@ class SchemaTypes:
         if kind == "array":
             items = [*node.get("prefixItems", ()), node.get("items", False)]
             items = [each for each in items if each is not False] or [True]
-            return (f"list[{text(union(self._type(each, place) for each in items))}]",)
+            return (self.notation.list_of(union(self._type(each, place) for each in items)),)
         return _LOOSE[kind]
 
     def _referred(self, reference: Reference, place: str) -> Type:
@@ -229,7 +221,7 @@ class SchemaTypes:
     def _object(self, node: dict[str, Any], place: str) -> Type:
         properties, other = properties_of(node), node.get("additionalProperties", True)
         if not properties and other is not False:
-            return (f"dict[str, {text(self._type(other, place))}]",)
+            return (self.notation.dict_of(self._type(other, place)),)
         if len(properties) > MAX_FIELDS:
             return _LOOSE["object"]
         return self._typed_dict(node, place)
@@ -239,25 +231,23 @@ class SchemaTypes:
         return self._definitions.define(self._owner, name, *self._fields(node, name))
 
     def _fields(self, node: dict[str, Any], name: str) -> tuple[str, tuple[Field, ...]]:
-        """The text and the fields of a typed dict's definition."""
+        """The type of other keys, and the fields of a typed dict's definition."""
         other: SoundNode = node.get("additionalProperties", True)
-        properties, required = properties_of(node), dict.fromkeys(node.get("required", ()))
-        is_partial = properties.keys().isdisjoint(required)
+        properties, required = properties_of(node), frozenset(node.get("required", ()))
         fields = []
         for key, child in properties.items():
-            type_ = text(self._type(child, self._nested(name, key)))
-            is_marked = key not in required and not is_partial
-            fields.append(Field(key, f"NotRequired[{type_}]" if is_marked else type_, value_doc(child)))
-        behind = ", total=False" if is_partial else ""
-        if other is not False and "additionalProperties" in node:
-            behind += f", extra_items={text(self._type(other, self._nested(name, 'value')))}"
-        return behind, tuple(fields)
+            type_ = self.notation.text(self._type(child, self._nested(name, key)))
+            fields.append(Field(key, type_, key not in required, value_doc(child)))
+        is_open = other is not False and "additionalProperties" in node
+        others = self.notation.text(self._type(other, self._nested(name, "value"))) if is_open else ""
+        return others, tuple(fields)
 
     def _enum(self, node: dict[str, Any]) -> Type:
         values = [value for value in node["enum"] if "type" not in node or is_kind(value, node["type"])]
         exact = [value for value in values if is_literal(value)] if len(values) <= MAX_LITERALS else []
         loose = [_LOOSE[kind_of(value)] for value in values if not (exact and is_literal(value))]
-        literals = union(NONE if value is None else (f"={literal_text(value)}",) for value in exact)
+        literal = self.notation.literal
+        literals = union(NONE if value is None else (f"={literal(value)}",) for value in exact)
         return union([literals, *loose] if exact else loose)
 
     def _nested(self, name: str, key: str) -> str:

@@ -8,10 +8,13 @@ import anyio
 import pytest
 
 from manifests.json_value import Json
+from manifests.kernels import JAVASCRIPT
 from portal.base.errors import ASK_OPERATOR
 from portal.base.tokens import compact, count_tokens
 from portal.catalog.docs_search import DocsSearchAnswer, Found
-from tests.portal.library.sample_tools import an_object, arguments, function
+from portal.catalog.snapshot import Snapshot
+from tests.portal.library.sample_tools import an_object, arguments, function, library
+from tests.portal.library.sample_tools import tool as tool_of
 from tests.portal.peers import (
     DEADLINE_SECONDS,
     Opened,
@@ -56,7 +59,8 @@ async def portal(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Open
         "dead": {"url": f"http://127.0.0.1:{closed_port()}/mcp"},
     }
     grants: Json = {"tools": {"deny": ["issue-tracker.delete_*"]}, "limits": {"tool_calls": 5}}
-    async with opened(folder, upstreams, capabilities=grants) as portal:
+    on: Json = {"kernels": {"python": True, "javascript": True}}
+    async with opened(folder, upstreams, capabilities=grants, server=on) as portal:
         yield portal
 
 
@@ -217,6 +221,49 @@ async def test_the_functions_of_the_portal_are_listed_as_far_as_they_are_granted
     assert "fetch" not in names and len(names) == 15
     (sleep,) = (await portal.search("portal.sleep"))["functions"]
     assert sleep["signature"] == "portal.sleep(seconds=0, minutes=0, hours=0, days=0) -> None"
+
+
+async def test_an_answer_is_in_the_language_that_is_asked_for(portal: Opened) -> None:
+    text = await portal.search_text("create an issue", limit=1, kernel="javascript")
+    head = "issue_tracker.create_issue({title: string}): Promise<{id: number}>"
+    first, *others = text.splitlines()
+    assert first == f"{head}  // Create an issue in the tracker"
+    assert others and all(line.startswith("// ") for line in others)
+    (full,) = (await portal.search("create issue", limit=1, detail="full", kernel="javascript"))["functions"]
+    assert full["signature"] == head and "title: string,  // what it is about\n" in full["stub"]
+    assert full["stub"].startswith("/** Create an issue in the tracker. */\nissue_tracker.create_issue({\n")
+    for query in ("strange thing", "nothing_like_it"):
+        told = await portal.search_text(query, detail="full", kernel="javascript")
+        assert all(
+            line.startswith(("nasty.", "portal.", "/**", " ", "}", "// "))
+            for line in told.splitlines()
+            if line
+        )
+    (sleep,) = (await portal.search("portal.sleep", kernel="javascript"))["functions"]
+    assert sleep["signature"].startswith("portal.sleep(time: number | {")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "createIssue",
+        "issueTracker.createIssue",
+        'await issue_tracker.create_issue({title: "Crash"})',
+        "listIssues",
+    ],
+)
+async def test_names_are_found_as_scripts_in_javascript_spell_them(portal: Opened, query: str) -> None:
+    answer = await portal.search(query, kernel="javascript")
+    expected = "list_issues" if "list" in query else "create_issue"
+    assert answer["functions"][0]["name"] == f"issue_tracker.{expected}"
+
+
+def test_tables_and_hints_are_in_the_language_of_the_script() -> None:
+    snapshot = Snapshot(library(tool_of("get", arguments(("id",), id={"type": "integer"}))), None, {}, {})
+    signature = "tickets.get({id: number}): Promise<any>"
+    assert snapshot.table(["tickets"], JAVASCRIPT) == {"tickets": {"get": signature}}
+    assert snapshot.table(["tickets"]) == {"tickets": {"get": "async def tickets.get(id: int) -> Any"}}
+    assert snapshot.absence("tickets.gets", kernel=JAVASCRIPT).hint == f"Nearest: {signature}."
 
 
 async def test_many_namespaces_fit_and_the_answer_says_how_many_are_left_out() -> None:

@@ -20,7 +20,8 @@ async def portal(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Open
     (folder / "data" / "in.csv").write_text("a,b\n1,2\n")
     files = {"workspace": "data", "mode": "write"}
     capabilities: Json = {"environment": {"STAGE": "test", "API_KEY": "${KEY}"}, "files": files}
-    async with opened(folder, capabilities=capabilities, environ={"KEY": SECRET}) as portal:
+    on: Json = {"kernels": {"javascript": True}}
+    async with opened(folder, capabilities=capabilities, environ={"KEY": SECRET}, server=on) as portal:
         yield portal
 
 
@@ -29,6 +30,9 @@ async def test_model_is_told_of_files_and_variables_and_of_no_value(portal: Open
     for told in ("API_KEY, STAGE", "/workspace"):
         assert [notice for notice in answer["notices"] if told in notice]
     assert SECRET not in json.dumps(answer) + await portal.search_text()
+    notices = (await portal.search(kernel="javascript"))["notices"]
+    assert any("kernel python have the files" in each for each in notices)
+    assert "scripts see in portal.env: API_KEY, STAGE" in notices
 
 
 async def test_ledger_counts_what_was_read_and_changed(portal: Opened) -> None:
