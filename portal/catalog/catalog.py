@@ -20,7 +20,14 @@ from portal.catalog.authority import Authority, Policy, effective_capabilities
 from portal.catalog.check.checker import Checker
 from portal.catalog.methods import LISTED
 from portal.catalog.snapshot import Snapshot
-from portal.library.library import PORTAL, Library, LibrarySource, portal_functions, write_stubs
+from portal.library.library import (
+    PORTAL,
+    Library,
+    LibrarySource,
+    portal_functions,
+    write_declarations,
+    write_stubs,
+)
 from portal.library.observed import Observations, Observed, schema_of
 from upstreams.tools import ListedUpstream, RecordedTool
 
@@ -219,7 +226,12 @@ class Catalog:
     def _written(self, library: Library) -> frozenset[Path] | None:
         """Write the stub files. Returns those that changed; None if they could not be written."""
         try:
-            return write_stubs(library, self._stubs) if self._stubs else frozenset()
+            if not self._stubs:
+                return frozenset()
+            touched = write_stubs(library, self._stubs)
+            if self._checker is not None and self._checker.reads_declarations:
+                touched |= write_declarations(library, self._stubs)
+            return touched
         except OSError as error:
             log.error("stubs_not_written", reason=error.strerror)
             return None

@@ -14,10 +14,13 @@ from anyio.abc import TaskStatus
 
 from manifests.grants import Limits
 from manifests.json_value import Json
+from manifests.kernels import PYTHON
 from manifests.portal_manifest import ServerSettings
 from portal.base.caller import Caller
-from portal.catalog.check import ty_server
+from portal.catalog.check import language_server
 from portal.catalog.check.checker import open_checker
+from portal.catalog.check.language_server import TypeChecker
+from portal.catalog.check.typescript_server import TypescriptServer, find_typescript
 from portal.records.store.records import QuotaError
 from portal.records.store.run_tables import RunTables
 from portal.records.store.sqlite import SqliteDatabase
@@ -26,6 +29,7 @@ from portal.runs import dispatcher
 from portal.runs.past import new_run_id
 from portal.runs.results import KeptResults
 from portal.runs.sessions import NEW, SessionError, Sessions
+from sandbox_runtime.kernels import KERNELS
 from sandbox_runtime.run import MAX_SCRIPT_BYTES
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
 from tests.portal.catalog.check.small_library import library, prepared, snapshot, stubs
@@ -102,6 +106,8 @@ class OpenedSession:
 class Opens:
     """Opens sessions without a process."""
 
+    kernel = KERNELS[PYTHON]
+
     async def open_session(self) -> OpenedSession:
         return OpenedSession()
 
@@ -171,10 +177,10 @@ async def test_only_whose_checks_take_long_waits(tmp_path: Path, monkeypatch: py
             return [each.code for each in await checker.check(prepared(text, of), snapshot(of), name)]
 
         assert await codes(wrong.format(0), "flood") == ["unknown_field"]
-        monkeypatch.setattr(ty_server, "MOST_OWED_SECONDS", 0.05)
-        monkeypatch.setattr(ty_server, "ANSWER_SECONDS", 0.2)
+        monkeypatch.setattr(language_server, "MOST_OWED_SECONDS", 0.05)
+        monkeypatch.setattr(language_server, "ANSWER_SECONDS", 0.2)
         assert await codes(f"{SLOW}await github.get_issue(number=1)", "flood") == ["unchecked"]
-        monkeypatch.setattr(ty_server, "ANSWER_SECONDS", 30.0)
+        monkeypatch.setattr(language_server, "ANSWER_SECONDS", 30.0)
         for number in range(1, 4):
             assert await codes(wrong.format(number), "neighbour") == ["unknown_field"]
             assert await codes(wrong.format(-number), "flood") == ["unchecked"]
@@ -270,3 +276,39 @@ async def test_results_are_kept_one_at_a_time_in_turns_of_their_owners(tmp_path:
         tasks.start_soon(results.keep, "run_9", "result", "neighbour", 9, [])
     await store.close()
     assert masked == ["0", "1", "9", "2", "3"]
+
+
+BOMBS = {
+    "nested brackets": "[" * 30_000 + "]" * 30_000,
+    "a long chain": "x" + ".y" * 40_000,
+    "open elements": "<a>" * 20_000,
+    "a recursive type": (
+        "type A<T, N extends any[] = []> = N['length'] extends 999 ? N : A<T, [...N, T]>; let x: A<A<A<1>>>"
+    ),
+    "template literal types": "type D = 0|1|2|3|4|5|6|7|8|9; "
+    + "".join(f"type U{n} = `${{D}}${{D}}${{D}}${{D}}{n}`; " for n in range(200))
+    + f"let x: Exclude<{'|'.join(f'U{n}' for n in range(200))}, `1${{string}}`>",
+    "a distributive type": "type X<A, B, C> = A extends 0 ? 1 : B extends 0 ? 1 : C extends 0 ? 1 : [A, B, C]; "
+    + "type N = "
+    + "|".join(map(str, range(1, 200)))
+    + "; let x: X<N, N, N>",
+}
+
+
+@pytest.mark.anyio
+@pytest.mark.skipif(find_typescript() is None, reason="the extra `typescript` is not installed")
+@pytest.mark.parametrize("text", BOMBS.values(), ids=BOMBS.keys())
+async def test_a_script_that_typescript_never_finishes_is_owed_by_its_caller(
+    tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    types = TypeChecker(tmp_path, TypescriptServer)
+    try:
+        assert await types.findings([], "1", "bomber") == []
+        monkeypatch.setattr(language_server, "ANSWER_SECONDS", 0.5)
+        assert await types.findings([], text, "bomber") is None
+        monkeypatch.undo()
+        found = await types.findings([], "export const x: string = 5", "neighbour")
+        assert [each.rule for each in found or []] == ["2322"]
+        assert [*types._paid_at] == ["bomber"]
+    finally:
+        await types.close()

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from portal.catalog.check.ty_server import _CONFINED
+from portal.catalog.check.language_server import _CONFINED, TypeChecker
+from portal.catalog.check.typescript_server import TypescriptServer, find_typescript
 from sandbox_runtime.worker_process import boot_command
 
 pytestmark = pytest.mark.skipif(
@@ -86,3 +87,44 @@ def test_what_the_type_checker_needs_still_works(tmp_path: Path) -> None:
 @pytest.mark.parametrize("signal", ["os.kill(os.getppid(), 0)", "os.abort()"])
 def test_signals_end_the_type_checker(signal: str, tmp_path: Path) -> None:
     assert confined({"signal": signal}, tmp_path).returncode < 0
+
+
+SECRET = "declare const secret: { word: string }\n"
+ASKING = [
+    '/// <reference path="{}" />\nsecret.wrod',
+    '/// <reference types="{}" />\nsecret.wrod',
+    'import secret from "{}"\nsecret.wrod',
+    'const secret: typeof import("{}") = null!\nsecret.wrod',
+    '// @ts-ignore\nimport "{}"\nsecret.wrod',
+]
+
+
+@pytest.mark.anyio
+@pytest.mark.skipif(find_typescript() is None, reason="the extra `typescript` is not installed")
+async def test_no_script_has_typescript_read_a_file_outside_its_folder(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "stubs", tmp_path / "outside"
+    for folder in (inside, outside):
+        folder.mkdir()
+        (folder / "secret.d.ts").write_text(SECRET)
+        (folder / "exported.d.ts").write_text(f"{SECRET}export default secret")
+
+    async def told(text: str) -> list[str]:
+        found = await types.findings([], text) or []
+        return [each.message for each in found if "word" in each.message]
+
+    types = TypeChecker(inside, TypescriptServer)
+    try:
+        assert await told("secret.wrod") != []  # what is in its folder is read
+        assert await told('import it from "./exported"\nit.wrod') != []
+        (inside / "secret.d.ts").unlink()
+        types.update([inside / "secret.d.ts"])
+        for path in (
+            outside / "secret.d.ts",
+            outside / "exported",
+            "../outside/secret.d.ts",
+            "../outside/exported",
+        ):
+            for text in ASKING:
+                assert await told(text.format(path)) == []
+    finally:
+        await types.close()

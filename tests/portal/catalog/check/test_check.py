@@ -6,7 +6,8 @@ from typing import TypeAlias
 
 import pytest
 
-from portal.catalog.check.checker import Checker, Diagnostic, open_checker
+from portal.catalog.check.checker import Checker, open_checker
+from portal.catalog.check.diagnostics import Diagnostic
 from tests.portal.catalog.check.small_library import library, prepared, snapshot, stubs
 
 pytestmark = pytest.mark.anyio

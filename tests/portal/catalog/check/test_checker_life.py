@@ -10,9 +10,10 @@ from pathlib import Path
 import anyio
 import pytest
 
-from portal.catalog.check import ty_server
+from portal.catalog.check import language_server
 from portal.catalog.check.checker import Checker, open_checker
-from portal.catalog.check.ty_server import TypeChecker
+from portal.catalog.check.language_server import TypeChecker
+from portal.catalog.check.ty_server import TyServer
 from portal.library.library import Library
 from tests.portal.catalog.check.small_library import TEXT, library, prepared, snapshot, stubs, tool
 
@@ -86,7 +87,7 @@ async def test_death_of_the_type_checker_is_not_noticed(checker: Checker) -> Non
 
 async def test_hanging_type_checker_is_a_warning(checker: Checker, monkeypatch: pytest.MonkeyPatch) -> None:
     await codes(checker, TYPED)
-    monkeypatch.setattr(ty_server, "ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(language_server, "ANSWER_SECONDS", 0.2)
     freeze(process_of(checker))
     assert await codes(checker, TYPED + "\n1") == ["unchecked"]
     monkeypatch.undo()
@@ -108,7 +109,7 @@ async def test_type_checker_ends_when_no_script_has_used_it_and_starts_for_the_n
 async def test_arguments_are_checked_without_ty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("portal.catalog.check.ty_server.find_ty_bin", lambda: str(tmp_path / "nothing"))
     script = prepared("await echo.say(text=[1])", LIBRARY)
-    found = await Checker(TypeChecker(tmp_path)).check(script, snapshot(LIBRARY))
+    found = await Checker(TypeChecker(tmp_path, TyServer)).check(script, snapshot(LIBRARY))
     assert [(diagnostic.code, diagnostic.refuses) for diagnostic in found] == [
         ("invalid_arguments", True),
         ("unchecked", False),

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from manifests.json_value import Json
-from portal.catalog.check.checker import Checker, Diagnostic, open_checker
+from portal.catalog.check.checker import Checker, open_checker
+from portal.catalog.check.diagnostics import Diagnostic
 from portal.library.library import Library, LibrarySource
 from tests.portal.catalog.check.small_library import prepared, snapshot, stubs
 from upstreams.tools import RecordedTool
