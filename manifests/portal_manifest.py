@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Final, Literal, Self, TypeAlias, get_args
 
 from pydantic import (
+    AfterValidator,
     AnyHttpUrl,
     BeforeValidator,
     Discriminator,
@@ -57,6 +58,7 @@ from manifests.constraints import (
 )
 from manifests.grants import FileGrant, FlowRule, Hints, Hosts, Limits, NetworkGrant, ToolRules
 from manifests.json_value import Json
+from manifests.kernels import PYTHON, KernelName
 from manifests.names import Glob, ToolNames
 
 ClientText: TypeAlias = Annotated[Argument, Field(min_length=1, max_length=4096)]
@@ -424,6 +426,12 @@ class Tenants(Section):
         }
 
 
+def _with_python(kernels: dict[KernelName, bool]) -> dict[KernelName, bool]:
+    if kernels.get(PYTHON) is False:
+        raise refusal("switches python off, which is always on", "Remove it, like in {javascript: true}.")
+    return kernels
+
+
 class ServerSettings(Section):
     """How the portal itself serves."""
 
@@ -487,6 +495,12 @@ class ServerSettings(Section):
     twice as many, unless it is 1."""
     component: HostPath | None = None
     """A sandbox component from `mcp-code-portal bake`, relative to this file. Default: the built-in one."""
+    kernels: Annotated[dict[KernelName, bool], AfterValidator(_with_python), EMPTY_IS_DEFAULT] = Field(
+        default_factory=dict
+    )
+    """The languages of scripts besides Python, like {javascript: true}, which is TypeScript, too. Each has sandbox
+    processes of its own. docs_search speaks that of a client's last script, at first the one named first. Default: only
+    Python, which is always on."""
     queue: Annotated[int, Field(ge=0, le=100_000)] = 1000
     """Scripts that may wait for a sandbox process (default 1000); one of more than 64 KiB counts as several. The next
     one is refused with sandbox_busy. Does not cover runs in sessions."""
@@ -497,6 +511,11 @@ class ServerSettings(Section):
     others are busy, a caller with less than an equal share gets more, up to twice as many."""
     session_idle_seconds: Annotated[float, Field(gt=0, le=86_400)] = 900.0
     """Seconds a session is kept without a run (default 900). Then its variables are lost."""
+
+    @property
+    def switched_on(self) -> tuple[KernelName, ...]:
+        """The kernels that are on, as written: the first is the one whose language docs_search speaks at first."""
+        return (*(name for name, is_on in {**self.kernels, PYTHON: True}.items() if is_on),)
 
     @property
     def knows_callers(self) -> bool:

@@ -2,11 +2,10 @@
 
 import os
 from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 from typing import Literal
 
 import anyio
@@ -15,6 +14,7 @@ import structlog
 
 from manifests.manifest import Manifest
 from manifests.own_files import state_folder
+from portal.app.kernels import Kernels
 from portal.app.reload import Reload
 from portal.app.replicas import home_of
 from portal.app.running import is_portal_port
@@ -44,11 +44,9 @@ from portal.server.client_resources import ClientResources, ListChanges
 from portal.server.portal import Portal
 from portal.server.rounds import Rounds
 from portal.server.views import InEffect, Views
-from sandbox_runtime.aot import guest_component
 from sandbox_runtime.build_guest import check_baked
-from sandbox_runtime.fair_queue import QueueLimits
 from sandbox_runtime.grants.files import open_workspaces as open_granted_files
-from sandbox_runtime.sandbox import Sandbox, open_sandbox
+from sandbox_runtime.sandbox import Sandbox
 from upstreams.fleet import Fleet
 from upstreams.redaction import Redaction
 
@@ -58,29 +56,6 @@ log = structlog.get_logger()
 @dataclass(frozen=True, kw_only=True)
 class OpenPortal(Portal):
     reload: Reload
-
-
-class LazySandbox:
-    """A sandbox that opens in the background, because its first start compiles for seconds."""
-
-    def __init__(self, open_one: Callable[[], AbstractAsyncContextManager[Sandbox]]) -> None:
-        self._open_one = open_one
-        self._opened = anyio.Event()
-        self.current: Sandbox | None = None
-        """The sandbox, when it is open."""
-
-    async def hold(self) -> None:
-        """Open the sandbox and keep it open until cancelled. Raises SandboxError: it cannot run on this machine."""
-        async with self._open_one() as sandbox:
-            self.current = sandbox
-            self._opened.set()
-            await anyio.sleep_forever()
-
-    async def sandbox(self) -> Sandbox:
-        if self.current is None:
-            await self._opened.wait()
-        assert self.current is not None
-        return self.current
 
 
 @asynccontextmanager
@@ -148,17 +123,13 @@ async def open_portal(
             redact=redact,
         )
         accounts = Accounts(manifest, fleet, kept, audit)
-        queue = QueueLimits(settings.queue, settings.queue_seconds, partial(manifest.where, "server"))
-        opening = partial(
-            open_sandbox, workers=settings.workers, component=component, queue=queue, progress=progress
-        )
-        lazy = LazySandbox(opening if sandbox is None else lambda: nullcontext(sandbox))
-        observe_portal(telemetry, fleet, lambda: lazy.current)
         sessions = Sessions(settings, home_of(shared))
         components = Components(places.components_folder(place), stack, progress, shared)
+        kernels = Kernels(manifest, stack, progress, component, components if kept else None, sandbox)
+        observe_portal(telemetry, fleet, kernels.opened.values)
         async with anyio.create_task_group() as tasks:
             if runs_scripts:
-                tasks.start_soon(lazy.hold)
+                tasks.start_soon(kernels.hold)
             tasks.start_soon(sessions.keep)
             service = Runs(manifest, kept, components, tasks, address)
             stack.push_async_callback(service.trail.flush)
@@ -166,7 +137,7 @@ async def open_portal(
             execution = partial(
                 Execution,
                 gateway=Gateway(accounts, Fetchers(is_portal_port), observations, middleware, telemetry),
-                sandbox=lazy.sandbox,
+                sandbox=kernels.sandbox,
                 sessions=sessions,
                 audit=audit,
                 await_upstreams=await_upstreams
@@ -187,7 +158,6 @@ async def open_portal(
                 tasks.start_soon(dispatcher.keep)
                 tasks.start_soon(observe_runs, telemetry, kept)
                 tasks.start_soon(Webhooks(manifest, service, kept).keep)
-                tasks.start_soon(_keep_component, lazy, components, component or guest_component())
             if settings.offers:
                 tasks.start_soon(changes.keep)
             own = views[None]
@@ -198,7 +168,7 @@ async def open_portal(
                 own.execution,
                 views=views,
                 fleet=fleet,
-                sandbox=lazy.sandbox,
+                sandbox=kernels.sandbox,
                 baked=baked,
                 rounds=Rounds(tasks, home=home_of(shared)),
                 runs=service,
@@ -208,10 +178,6 @@ async def open_portal(
                 reload=reload,
             )
             tasks.cancel_scope.cancel()
-
-
-async def _keep_component(lazy: LazySandbox, components: Components, component: Path) -> None:
-    await components.keep(component, (await lazy.sandbox()).component)
 
 
 async def _open_telemetry(stack: AsyncExitStack, manifest: Manifest, mask: Redaction) -> Telemetry:

@@ -11,10 +11,12 @@ UnreachableError      data, not raised: the upstream of a call is down or does n
 SignInError           a token is refused
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from manifests.errors import with_extra
+from manifests.kernels import KernelName
 from sandbox_runtime.call_port import CallError
 
 if TYPE_CHECKING:  # the command `status` has no time to import it
@@ -65,6 +67,14 @@ class RunsError(PortalError):
         self.call_error = CallError(code, message, hint)
 
 
+def refuse_kernel(kernel: KernelName, switched_on: Collection[KernelName]) -> None:
+    """Raises RunsError: the kernel is not on."""
+    if kernel not in switched_on:
+        message = f"the kernel {kernel} is not on here; those that are: {', '.join(switched_on)}"
+        hint = f"Use one of those. The operator can switch it on: server: {{kernels: {{{kernel}: true}}}}."
+        raise RunsError("kernel_off", message, hint)
+
+
 @dataclass(frozen=True, slots=True)
 class RuleError(CallError):
     """A refusal by a rule. `rule` and `where` come from the manifest only, never from the call."""
@@ -107,7 +117,7 @@ SMALLEST_MANIFEST = (
 
 NO_UPSTREAMS = (
     "no upstreams are configured, so there are no functions. The operator can add some; `mcp-code-portal check` says "
-    "how. execute_code still runs plain Python."
+    "how. execute_code still runs plain scripts."
 )
 
 

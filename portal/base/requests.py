@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from manifests.json_value import Json
+from manifests.kernels import JAVASCRIPT, KernelName
 
 DOCS_SEARCH = "docs_search"
 EXECUTE_CODE = "execute_code"
@@ -25,6 +26,8 @@ class DocsSearchRequest:
     detail: Literal["brief", "full"] = "brief"
     upstream: str | None = None
     limit: Annotated[int, Field(ge=1, le=MAX_SEARCH_LIMIT)] = 5
+    kernel: KernelName | None = None
+    """The language of the answer. Default: that of the client's last script."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,8 @@ class ExecuteCode:
     background: bool = False
     run: str | None = None
     max_tokens: Annotated[int, Field(ge=1)] | None = None
+    kernel: Annotated[KernelName | None, Field(exclude_if=lambda kernel: kernel != JAVASCRIPT)] = None
+    """Default: Python, which is not stored, so that portals without kernels read the journals of Python's runs."""
 
 
 Request = TypeVar("Request", DocsSearchRequest, ExecuteCode)
@@ -70,11 +75,11 @@ def execute_code_request(arguments: dict[str, Json]) -> ExecuteCode:
 
 
 def _parse(tool: str, kind: type[Request], arguments: dict[str, Json]) -> Request:
-    """Parse the arguments. Null, and an empty upstream or session, count as missing, because models write them so."""
+    """Parse the arguments. Null, and an empty upstream, session or kernel, count as missing: models write them so."""
     given = {
         name: value
         for name, value in arguments.items()
-        if value is not None and not (value == "" and name in ("upstream", "session", "run"))
+        if value is not None and not (value == "" and name in ("upstream", "session", "run", "kernel"))
     }
     try:
         request: Request = _ADAPTERS[kind].validate_python(given)

@@ -13,6 +13,7 @@ from typing import Final
 from mcp_types import INVALID_PARAMS
 
 from manifests.grants import FETCH
+from manifests.kernels import PYTHON, KernelName
 from portal.base.errors import UnreachableError
 from portal.calls.caller_upstreams import CallerUpstreams
 from portal.calls.fetch import Fetcher, FetchError
@@ -59,6 +60,8 @@ class Broker:
     fetcher: Fetcher | None = None
     began: float = inf
     """When a resumed run began, in seconds since 1970: its functions return the types that they had then."""
+    kernel: KernelName = PYTHON
+    """The kernel of the run's script. Hints are in its language."""
 
     async def call_tool(self, entry: Entry, function: Function, permit: Permit) -> Outcome:
         """Send a permitted call to its upstream, and end its ledger entry."""
@@ -94,11 +97,13 @@ class Broker:
             if asked is not None and (unanswered := asked.refusal(str(error))) is not None:
                 return ended(entry, error.outcome, _unanswered_error(unanswered, str(error)))
             is_rejected = isinstance(error, errors.UpstreamRefusedError) and error.rpc_code == INVALID_PARAMS
-            failure = call_error(error, _signature_hint(function) if is_rejected else error.hint)
+            failure = call_error(error, self._signature_hint(function) if is_rejected else error.hint)
             return replace(ended(entry, error.outcome, failure), data=error.data)
         if result.is_error:
             text = upstream.redact.start(_error_text(result), MAX_ERROR_CHARACTERS)[:MAX_ERROR_CHARACTERS]
-            hint = _signature_hint(function) if _ABOUT_ARGUMENTS.search(_QUOTED_PATH.sub("", text)) else ""
+            hint = (
+                self._signature_hint(function) if _ABOUT_ARGUMENTS.search(_QUOTED_PATH.sub("", text)) else ""
+            )
             hint = errors.UpstreamInternalError.hint if errors.is_network_failure(text) else hint
             failure = CallError("tool_error", text, hint)
             if asked is not None and (unanswered := asked.refusal(text)) is not None:
@@ -132,6 +137,9 @@ class Broker:
         entry.end("done")
         return Outcome(text=answer)
 
+    def _signature_hint(self, function: Function) -> str:
+        return f"Its signature: {function.brief_in(self.kernel)}"
+
 
 def ended(entry: Entry, state: CallState, error: CallError) -> Outcome:
     entry.end(state, error)
@@ -153,10 +161,6 @@ def not_readonly(fallback: str) -> CallError:
 def _unanswered_error(refusal: QuestionError, text: str) -> CallError:
     hint = f"The upstream asked the client for input and got none: {refusal}."
     return CallError(refusal.code, text[:MAX_ERROR_CHARACTERS], hint)
-
-
-def _signature_hint(function: Function) -> str:
-    return f"Its signature: {function.brief}"
 
 
 def _error_text(result: ToolResult) -> str:

@@ -282,6 +282,7 @@ def _found(run: RunContext, docs_search: DocsSearch, attempt: Attempt) -> dict[s
     except RequestError as error:
         return CallError(error.code, str(error), error.hint)
     # Without reasons: they may quote upstreams, and a search does not count as data from them.
+    request = replace(request, kernel=request.kernel or run.kernel)
     return docs_search.find(run.snapshot, request, most=0).structured()
 
 
@@ -291,7 +292,7 @@ def _described(run: RunContext, docs_search: DocsSearch, attempt: Attempt) -> di
         return CallError(
             "invalid_arguments", "portal.describe takes the name of one function", "Search first."
         )
-    row = docs_search.described(run.snapshot, name)
+    row = docs_search.described(run.snapshot, name, run.kernel)
     return row or run.absence(next(iter(run.snapshot.withheld(name)), name), attempt.entry)
 
 
@@ -328,7 +329,8 @@ def _decide(
     def wire_arguments() -> dict[str, Json]:
         if function is None:
             return arguments
-        wire, found = normalize_arguments(function, arguments, repairs=run.manifest.portal.server.repairs)
+        may_repair = run.manifest.portal.server.repairs
+        wire, found = normalize_arguments(function, arguments, repairs=may_repair, kernel=run.kernel)
         repairs.update(found)
         return wire
 

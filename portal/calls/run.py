@@ -6,6 +6,7 @@ from typing import Final, Protocol, TypeAlias
 
 from manifests.grants import FETCH
 from manifests.json_value import Json
+from manifests.kernels import KernelName
 from manifests.manifest import Manifest
 from portal.calls.broker import Broker
 from portal.calls.caller_upstreams import CallerUpstreams
@@ -157,6 +158,10 @@ class RunContext:
         return self.authorization.authority.manifest
 
     @property
+    def kernel(self) -> KernelName:
+        return self.broker.kernel
+
+    @property
     def audit(self) -> RunAudit:
         return self.authorization.audit
 
@@ -178,7 +183,8 @@ class RunContext:
         about = [name for name, namespace in self.manifest.namespaces.items() if namespace in silent]
         # If a reload removed the upstream, its words count as those of any source.
         entry.sources |= self.authorization.carry(about if about or not silent else None)
-        return self.snapshot.absence(function, with_nearest=self._absent <= MAX_NEAREST)
+        is_early = self._absent <= MAX_NEAREST
+        return self.snapshot.absence(function, with_nearest=is_early, kernel=self.kernel)
 
 
 @dataclass(eq=False, slots=True)

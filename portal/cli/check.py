@@ -11,6 +11,7 @@ from typing import Final
 from manifests.decision import Decision, unmatched_rules
 from manifests.errors import ManifestError, Problem
 from manifests.json_value import Json
+from manifests.kernels import JAVASCRIPT, PYTHON
 from manifests.loader import DEFAULT_FILE
 from manifests.manifest import Manifest, narrowed
 from manifests.portal_manifest import StdioUpstream
@@ -23,6 +24,7 @@ from portal.base.plain_text import MARK, some
 from portal.base.requests import ExecuteCode
 from portal.catalog.authority import grant_lines
 from portal.catalog.catalog import decided_tools, listed_tools
+from portal.catalog.check.typescript_server import find_typescript
 from portal.cli.terminal import Terminal, counted, declared, unknown_name, upstreams_tried
 from portal.identity.sign_in import Provider
 from portal.library.pinning import QUARANTINED, pins_of, suspicions
@@ -137,6 +139,23 @@ async def _check_sandbox(portal: Portal, findings: Findings) -> None:
     findings.sandbox = f"{engine}; workers and type checker locked down with: {protections}"
     if portal.baked is not None:
         findings.sandbox += f"; baked in: {portal.baked.listed() or 'nothing more'}"
+    for kernel in portal.manifest.portal.server.switched_on:
+        if kernel != PYTHON:
+            error = (await portal.execution.run(ExecuteCode("1", kernel=kernel))).error
+            findings.sandbox += "" if error else f"; {kernel} runs, too"
+            if error is not None:
+                findings.errors.append(
+                    f"the kernel {kernel} does not run: {error.message} {error.hint}".strip()
+                )
+            if (
+                kernel == JAVASCRIPT
+                and portal.manifest.portal.server.check != "off"
+                and not find_typescript()
+            ):
+                findings.notes.append(
+                    "the types of JavaScript scripts are not checked, only functions, literal arguments and awaits: "
+                    "there is no native TypeScript compiler. Install the extra: uv tool install '.[typescript]'"
+                )
 
 
 def _check_upstreams(portal: Portal, names: Sequence[str], findings: Findings) -> list[ToolRow]:

@@ -2,12 +2,13 @@
 
 from argparse import Namespace
 
+from manifests.kernels import JAVASCRIPT
 from manifests.manifest import Manifest
 from portal.base.errors import NO_UPSTREAMS, SMALLEST_MANIFEST
 from portal.base.requests import RequestError, docs_search_request
 from portal.cli.locked import opened_search
 from portal.cli.terminal import Terminal, counted, unknown_name, upstreams_tried
-from portal.library.library import PORTAL, write_stubs
+from portal.library.library import PORTAL, write_declarations, write_stubs
 
 
 async def search(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
@@ -22,6 +23,7 @@ async def search(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
                 "detail": "full" if options.full else "brief",
                 "upstream": options.upstream,
                 "limit": options.limit,
+                "kernel": manifest.portal.server.switched_on[0],
             }
         )
     except RequestError as error:
@@ -64,7 +66,10 @@ async def stubs(manifest: Manifest, options: Namespace, terminal: Terminal) -> i
         for namespace in [options.namespace] if options.namespace else sorted(library.namespaces):
             terminal.result(library.module(namespace))
     else:
-        write_stubs(library, options.out, absent={manifest.namespaces[u.name] for u in missing})
+        absent = {manifest.namespaces[upstream.name] for upstream in missing}
+        write_stubs(library, options.out, absent)
+        if JAVASCRIPT in manifest.portal.server.switched_on:
+            write_declarations(library, options.out, absent)
         functions = counted(len(library.functions), "function")
         terminal.note(
             f"wrote {functions} of {counted(len(library.namespaces), 'namespace')} to {options.out}"

@@ -7,7 +7,9 @@ import re
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, get_args
+
+from manifests.kernels import KernelName
 
 if TYPE_CHECKING:  # importing it takes longer than all of this
     from portal.records.audit.chain import Head
@@ -91,7 +93,11 @@ def _reload(commands: _Commands) -> None:
 
 def _run(commands: _Commands) -> None:
     command = _command(commands, "run", "run a script file as execute_code would")
-    command.add_argument("script", type=Path, help="the Python file, or - for standard input")
+    command.add_argument("script", type=Path, help="the file, or - for standard input")
+    kernels = get_args(KernelName)
+    command.add_argument(
+        "--kernel", choices=kernels, help="its language, by default that of its name, or python"
+    )
     command.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="less than limits.wall_seconds")
     _json_option(command)
     _profile_option(command, "run the script as a caller with this profile")

@@ -6,10 +6,12 @@ from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import anyio
 import anyio.to_thread
 
+from manifests.kernels import JAVASCRIPT
 from manifests.manifest import Manifest
 from portal.app.composition import open_portal
 from portal.base.caller import LOCAL
@@ -20,6 +22,8 @@ from portal.records.ledger import Ledger
 from portal.runs.answer import Answer
 from sandbox_runtime.result import RunError
 from upstreams.fleet import Fleet
+
+_KERNELS: Final = dict.fromkeys((".js", ".mjs", ".ts", ".mts"), JAVASCRIPT)
 
 
 async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
@@ -44,7 +48,8 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
         manifest, terminal.note, profile=options.profile, await_upstreams=await_upstreams, runs="own"
     ) as portal:
         try:
-            request = ExecuteCode(code, timeout_seconds=options.timeout)
+            kernel = options.kernel or _KERNELS.get(options.script.suffix.lower())
+            request = ExecuteCode(code, timeout_seconds=options.timeout, kernel=kernel)
             caller = replace(LOCAL, client="command line")
             answer = await portal.execution.run(request, caller, ledger)
             if answer.status == "waiting":

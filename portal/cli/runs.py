@@ -17,6 +17,7 @@ import anyio
 import anyio.to_thread
 
 from manifests.json_value import Json
+from manifests.kernels import PYTHON, KernelName
 from manifests.manifest import Manifest, narrowed
 from portal.base.errors import RunsError
 from portal.base.plain_text import escaped
@@ -45,6 +46,7 @@ from portal.runs.decisions import (
 from portal.runs.past import Past, RunHead
 from portal.runs.shown_calls import readable
 from sandbox_runtime.errors import DivergenceError, RecordError
+from sandbox_runtime.kernels import KERNELS
 from sandbox_runtime.recording import Record
 from sandbox_runtime.replay import replay as replay_record
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
@@ -138,7 +140,7 @@ async def show(manifest: Manifest, options: Namespace, terminal: Terminal) -> in
         terminal.json(told)
         return 0
     terminal.line(f"{told['run_id']}: {told['state']}")
-    for name in ("caller", "tenant", "profile", "began", "updated", "ended", "wakes", "parent"):
+    for name in ("kernel", "caller", "tenant", "profile", "began", "updated", "ended", "wakes", "parent"):
         _show(name, told.get(name), terminal.line)
     terminal.line("    script")
     for line in told["code"].splitlines():
@@ -251,7 +253,7 @@ async def replay(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
         record = record.until(_index(record, options.at) + 1)
     divergence, result = None, None
     async with AsyncExitStack() as stack:
-        sandbox = await _sandbox(record, own, components_folder(place), stack, terminal)
+        sandbox = await _sandbox(record, head.kernel, own, components_folder(place), stack, terminal)
         try:
             mask, where = Redaction(manifest.hidden), partial(own.where, "capabilities", "limits")
             result = await replay_record(sandbox, record, where, mask=mask)
@@ -314,16 +316,21 @@ def _list(listed: Sequence[Listed], terminal: Terminal) -> None:
 
 
 async def _sandbox(
-    record: Record, manifest: Manifest, components: Path, stack: AsyncExitStack, terminal: Terminal
+    record: Record,
+    kernel: KernelName,
+    manifest: Manifest,
+    components: Path,
+    stack: AsyncExitStack,
+    terminal: Terminal,
 ) -> Sandbox:
     """The sandbox with the guest component in which a run began. Raises RecordError: it is not kept."""
-    own = manifest.portal.server.component
+    own = manifest.portal.server.component if kernel == PYTHON else None
     component = manifest.folder / own if own else None
-    opening = open_sandbox(workers=1, component=component, progress=terminal.note)
+    opening = open_sandbox(workers=1, component=component, kernel=KERNELS[kernel], progress=terminal.note)
     sandbox = await stack.enter_async_context(opening)
     if sandbox.component == record.origin.component:
         return sandbox
-    return await Components(components, stack, terminal.note).sandbox(record.origin.component)
+    return await Components(components, stack, terminal.note).sandbox(record.origin.component, kernel)
 
 
 def _steps(record: Record) -> Iterator[dict[str, Json]]:

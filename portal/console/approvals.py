@@ -23,7 +23,7 @@ from portal.identity.approvers import Approvers, Decider
 from portal.records.ledger import counted
 from portal.records.store.run_tables import RunTables
 from portal.runs.decisions import ASKED, asking_runs, call_to_decide, find_seen, unknown_run
-from portal.runs.past import HEAD
+from portal.runs.past import HEAD, RunHead
 from portal.runs.run_page import only_lines
 
 MAX_CASES: Final = 20
@@ -67,6 +67,7 @@ def case_of(tables: RunTables, run: str, decider: Decider, approvers: Approvers)
         groups.setdefault(name, []).append(ask)
     made = [{"function": each[1]} for each in row.listed if each[0] not in waiting]
     count = max(row.calls - len(waiting), 0)
+    head = HEAD.validate_json(tables.head(row.id))
     calls = f"{count or 'No'} call{'s' * (count != 1)}"
     before = f"{calls} so far{': ' * bool(made)}{counted(made)}." if row.ms else ""
     by = ", ".join(dict.fromkeys(call.decided_by for call in asked if call.decided_by))
@@ -78,17 +79,18 @@ def case_of(tables: RunTables, run: str, decider: Decider, approvers: Approvers)
         "groups": [Group(tuple(asks)) for asks in groups.values()],
         "more": len(waiting) - MAX_CALLS,
         "so_far": f"{before} Decided by {by}.".strip() if by else before,
-        "lines": _lines(HEAD.validate_json(tables.head(row.id)).request.code, functions),
+        "lines": _lines(head, functions),
         "refusal": approvers.refusal(row.owner, decider),
     }
 
 
-def _lines(script: str, functions: set[str]) -> list[tuple[int, str, bool]]:
+def _lines(head: RunHead, functions: set[str]) -> list[tuple[int, str, bool]]:
     """The number and text of the lines around the first that alone names a function, and whether they are such a line.
 
     None, if there is none.
     """
-    naming = {line for function, line in only_lines(script).items() if line and function in functions}
+    script, found = head.request.code, only_lines(head.request.code, head.kernel)
+    naming = {line for function, line in found.items() if line and function in functions}
     around = range(min(naming) - _LINES[0], min(naming) + _LINES[1] + 1) if naming else ()
     lines = enumerate(script.split("\n"), 1)
     return [(n, line[:_LINE_CHARACTERS], n in naming) for n, line in lines if n in around]

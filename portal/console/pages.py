@@ -17,13 +17,14 @@ import jinja2
 from markupsafe import Markup
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
-from pygments.lexers import JsonLexer, PythonLexer
+from pygments.lexers import JsonLexer, PythonLexer, get_lexer_by_name
 from starlette.datastructures import ImmutableMultiDict
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from manifests.json_value import Json
+from manifests.kernels import JAVASCRIPT, PYTHON, KernelName
 from portal.base.errors import RunsError
 from portal.base.plain_text import escaped
 from portal.base.times import age, iso
@@ -54,7 +55,11 @@ STATUSES: Final = {
 }
 """The HTTP status of a refusal, by its code; 400 for others."""
 
-_LEXERS: Final = {"json": JsonLexer, "python": partial(PythonLexer, stripnl=False)}
+_LEXERS: Final = {
+    "json": JsonLexer,
+    PYTHON: partial(PythonLexer, stripnl=False),
+    JAVASCRIPT: partial(get_lexer_by_name, "typescript", stripnl=False),
+}
 
 
 def source_of(request: Request) -> Source:
@@ -175,7 +180,7 @@ def cut(text: str) -> str:
     return text if shown == text else f"{shown}\n… cut after {len(shown):,} characters"
 
 
-def highlighted(text: str, language: Literal["json", "python"]) -> Markup:
+def highlighted(text: str, language: Literal["json"] | KernelName) -> Markup:
     """Code with its words marked by classes. Pygments escapes the text."""
     marked: str = highlight(escaped(text, "\n\t"), _LEXERS[language](), HtmlFormatter(nowrap=True))
     return Markup(marked)

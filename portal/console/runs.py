@@ -169,7 +169,7 @@ def _lines(shown: RunPage) -> list[tuple[Markup, str, str]]:
     lines: list[tuple[Markup, str, str]] = []
     for call in shown.calls:
         made.setdefault(call.line, []).append(call)
-    for number, code in enumerate(highlighted(cut(shown.script), "python").rstrip("\n").split("\n"), 1):
+    for number, code in enumerate(highlighted(cut(shown.script), shown.kernel).rstrip("\n").split("\n"), 1):
         calls = made.get(number, [])
         states = {"person" if call.asks else call.state for call in calls}
         bad = [each for each in ("failed", "unknown", "person") if each in states]

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from mcp_types import ContentBlock
 
 from manifests.json_value import Json
+from manifests.kernels import JAVASCRIPT, PYTHON, KernelName
 from portal.base.plain_text import one_line, visible
 from portal.base.tokens import compact
 from portal.records.ledger import READING, counted, not_done
@@ -24,7 +25,33 @@ PREVIEW_TOKENS: Final = 300
 """Tokens of the preview of a value that is too long to show."""
 
 _TOLD_BY_MESSAGE: Final = ("script_error", "syntax_error", "check_failed")
-_FRAME: Final = re.compile(r'File "script\.py", line (\d+), in (\S+)')
+
+
+class _Traceback(NamedTuple):
+    """What frames look like in a language, the name of the outermost one, and how a script defines a function."""
+
+    frame: re.Pattern[str]
+    outermost: str | None
+    definition: str
+
+    def defines(self, code: str, name: str | None) -> bool:
+        return (
+            name is None
+            or name.startswith("<")
+            or bool(re.search(self.definition.format(re.escape(name)), code))
+        )
+
+
+_TRACEBACKS: Final[Mapping[KernelName, _Traceback]] = {
+    PYTHON: _Traceback(
+        re.compile(r'File "script\.py", line (?P<line>\d+), in (?P<name>\S+)'), "<module>", r"def {}\("
+    ),
+    JAVASCRIPT: _Traceback(
+        re.compile(r"^ +at (?:(?P<name>.+) \()?script\.js:(?P<line>\d+)", re.MULTILINE),
+        None,
+        r"(?:function\*? |\b){}(?: *[=:]| ?\([^()]*\) ?\{{)",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -49,6 +76,7 @@ class Answer:
     emitted: Sequence[dict[str, Json]] = field(default=(), repr=False)
     sources: Sequence[str] | None = None
     at: str = ""
+    kernel: KernelName = PYTHON
 
     def structured(self) -> dict[str, Json]:
         """The whole answer as JSON. `session`, `waiting` and `kept` are omitted if empty."""
@@ -134,20 +162,22 @@ class Answer:
         return encode({**vars(self), "error": error})
 
 
-def at_line(error: RunError, code: str) -> str:
+def at_line(error: RunError, code: str, kernel: KernelName = PYTHON) -> str:
     """`line 3: return int(text) (from line 5)`: the script's innermost line with its source, and the outermost one.
 
     The source is read from `code`, so no error text can imitate it. A function of an earlier script has no source here.
     """
-    lines = re.split("\r\n?|\n", code)
+    lines, form = re.split("\r\n?|\n", code), _TRACEBACKS[kernel]
     if error.line is None or error.line > len(lines):
         return ""
-    frames = [(int(line), function) for line, function in _FRAME.findall(error.traceback)]
-    own = (each.startswith("<") or f"def {each}(" in code for line, each in frames if line == error.line)
+    frames = [(int(each["line"]), each["name"]) for each in form.frame.finditer(error.traceback)]
+    own = (form.defines(code, name) for line, name in frames if line == error.line)
     source = f": {lines[error.line - 1].strip()[:120]}" if all(own) else ""
-    # The message follows the frames, and may imitate one.
-    before = _FRAME.findall(error.traceback.rpartition(error.message)[0])
-    outer = [int(line) for line, function in before if function == "<module>"][-1:]
+    # The message follows the frames in Python, and else precedes them. It may imitate some, as may that of a cause.
+    before, found, after = error.traceback.rpartition(error.message)
+    told = before if kernel == PYTHON else after * bool(found)
+    outer = [int(each["line"]) for each in form.frame.finditer(told) if each["name"] == form.outermost]
+    outer = outer[-1:] if kernel == PYTHON else outer[:1]
     led = f" (from line {outer[0]})" if outer not in ([], [error.line]) else ""
     return f"line {error.line}{source}{led}"
 
@@ -193,7 +223,7 @@ def fitted(
     for key, value in whole.items():
         shown[key] = excerpt(value, max_tokens)
         if shown[key] != value and (kept is None or key in kept):
-            shown[key] = {"kept": name(others.pop(key, "")), **preview(value, PREVIEW_TOKENS)}
+            shown[key] = {"kept": name(others.pop(key, "")), **preview(value, PREVIEW_TOKENS, answer.kernel)}
     text = truncate(answer.lean(shown, others, name), room)
     forms = [text] if structured is None else [text, structured]
     cut = {key for key in whole if whole[key] and any(form.get(key) != whole[key] for form in forms)}

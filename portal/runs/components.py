@@ -12,11 +12,13 @@ import anyio
 import anyio.to_thread
 import structlog
 
+from manifests.kernels import KernelName
 from manifests.own_files import write_whole
 from portal.records.store.records import StoreError
 from portal.records.store.run_tables import RunTables
 from portal.records.store.writer import RunStore
 from sandbox_runtime.errors import RecordError, SandboxError
+from sandbox_runtime.kernels import KERNELS
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
 
 log = structlog.get_logger()
@@ -30,13 +32,14 @@ class Components:
     stack: AsyncExitStack
     progress: Callable[[str], None]
     store: RunStore | None = None
-    _present: str = ""
+    _present: set[str] = field(default_factory=set)
+    """Those that runs begin in."""
     _opened: dict[str, Sandbox] = field(default_factory=dict)
     _opening: anyio.Lock = field(default_factory=anyio.Lock)
 
     async def keep(self, component: Path, sha256: str) -> None:
         """Keep the component that runs begin in from now on. It is a hard link where possible, which costs no disk."""
-        self._present = sha256
+        self._present.add(sha256)
         try:
             await anyio.to_thread.run_sync(self._keep, component, self._path(sha256))
             if self.store is not None:
@@ -45,7 +48,7 @@ class Components:
         except (OSError, StoreError) as error:
             log.warning("component_not_kept", reason=getattr(error, "strerror", None) or str(error))
 
-    async def sandbox(self, sha256: str) -> Sandbox:
+    async def sandbox(self, sha256: str, kernel: KernelName) -> Sandbox:
         """The sandbox of a kept component. The first time it compiles, for seconds. Raises RecordError: it is gone."""
         async with self._opening:
             if sha256 not in self._opened:
@@ -54,7 +57,9 @@ class Components:
                     raise RecordError(
                         f"it began in the guest component {sha256[:12]}..., which is not kept here"
                     )
-                opening = open_sandbox(workers=1, component=path, progress=self.progress)
+                opening = open_sandbox(
+                    workers=1, component=path, kernel=KERNELS[kernel], progress=self.progress
+                )
                 try:
                     self._opened[sha256] = await self.stack.enter_async_context(opening)
                 except SandboxError as error:
@@ -81,11 +86,12 @@ class Components:
     async def delete_others(self, needed: set[str], has_replicas: bool = False) -> None:
         """Delete the components that no open run needs, unless other portals keep them here. Raises StoreError."""
         if self.store is not None:
-            await self.store.write(partial(RunTables.use_component, sha256=self._present))
+            for sha256 in self._present:
+                await self.store.write(partial(RunTables.use_component, sha256=sha256))
         elif has_replicas:
             return
         for path in self.folder.glob("*.wasm"):
-            if path.stem not in (*needed, self._present):
+            if path.stem not in needed | self._present:
                 path.unlink(missing_ok=True)
 
     def _path(self, sha256: str) -> Path:

@@ -13,7 +13,9 @@ import mcp_types as types
 from pydantic import ValidationError
 
 from manifests.json_value import Json
+from manifests.kernels import JAVASCRIPT, PYTHON, KernelName
 from portal.base.tokens import compact, count_tokens, is_within
+from portal.library.notation import NOTATIONS
 from portal.library.observed import shape_of
 from portal.library.shape_text import shape_text
 from portal.records.ledger import summarised
@@ -135,6 +137,11 @@ _MOST_DEPTH: Final = 20
 """Deeper base64 is not searched for. It is truncated like any text."""
 _MAX_PLACES: Final = 3
 
+_LIST_AND_OBJECT: Final[Mapping[KernelName, tuple[str, str]]] = {
+    PYTHON: ("list", "dict"),
+    JAVASCRIPT: ("array", "object"),
+}
+
 
 def without_binaries(value: Json) -> tuple[Json, list[str]]:
     """Remove the base64 data of content blocks. Returns the rest and a notice that says how to return the data.
@@ -242,19 +249,21 @@ def excerpt(value: Json, max_tokens: int) -> Json:
     return truncate({"result": value}, max_tokens)["result"]
 
 
-def preview(value: Json, max_tokens: int) -> dict[str, Json]:
+def preview(value: Json, max_tokens: int, kernel: KernelName = PYTHON) -> dict[str, Json]:
     """A summary of a value that is too long to show: its size and shape, the first lines or items, and the last one."""
     if isinstance(value, str):
         lines = value.splitlines()
         size = f"{len(value):,} characters, {len(lines):,} lines"
         head = excerpt("\n".join(lines[:12]), max_tokens)
         return {"text": size, "head": head} | ({"tail": lines[-1][-100:]} if lines[1:] else {})
-    shape = shape_text({**shape_of(value)})
+    shape, notation = shape_of(value), NOTATIONS[kernel]
+    list_name, object_name = _LIST_AND_OBJECT[kernel]
     if isinstance(value, list):
         last = {"last": excerpt(value[-1], max_tokens // 3)} if value[8:] else {}
-        size = f"{len(value):,} of {shape[5:-1] or 'Any'}"
-        return {"list": size, "first": excerpt(value[:8], max_tokens), **last}
-    return {type(value).__name__: shape, "first": excerpt(value, max_tokens)}
+        size = f"{len(value):,} of {shape_text({**shape.get('items', {})}, notation)}"
+        return {list_name: size, "first": excerpt(value[:8], max_tokens), **last}
+    name = object_name if isinstance(value, dict) else type(value).__name__
+    return {name: shape_text({**shape}, notation), "first": excerpt(value, max_tokens)}
 
 
 class _TooLargeError(Exception):

@@ -279,6 +279,7 @@ def details(stored: StoredRun) -> dict[str, Json]:
     head = HEAD.validate_json(stored.head)
     return {
         **run_view(stored.row, head.caller.label),
+        **head.kernel_told,
         "code": head.request.code,
         "profile": head.profile,
         "waiting": waiting_view(stored.calls) if stored.row.state in OPEN else [],

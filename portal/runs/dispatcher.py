@@ -37,6 +37,9 @@ MAX_RETRY_SECONDS: Final = 600.0
 MAX_DUE: Final = 100
 """Due runs that wait for a turn in memory; further ones wait in the store."""
 
+_LATER: Final = ("sandbox_busy", "kernel_off")
+"""Errors of this process, or of its manifest, and not of a run: it is tried again."""
+
 GoOn: TypeAlias = Callable[[Piece, ClientChannel], Awaitable[Answer]]
 """Resumes a run that is held under the epoch of this segment: `Execution.segment`."""
 
@@ -174,7 +177,7 @@ class Dispatcher:
         if go_on is not None:  # else a reload has removed its profile
             piece = Piece(run, head, past, epoch, stored.row.began)
             answer = await go_on(piece, self.runs.questions.channel(run))
-            if answer.error is None or answer.error.code != "sandbox_busy":
+            if answer.error is None or answer.error.code not in _LATER:
                 self._failures.pop(run, None)
                 return
         self._failures[run] += 1

@@ -2,16 +2,17 @@
 
 import re
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import anyio
 import structlog
 
 from manifests.grants import Limits
+from manifests.kernels import JAVASCRIPT, PYTHON, KernelName
 from manifests.manifest import Manifest
 from portal.base.caller import LOCAL, Caller
 from portal.base.errors import NO_UPSTREAMS, RunsError
@@ -23,7 +24,8 @@ from portal.calls.pipeline import Pipeline
 from portal.calls.run import Gateway, RunContext
 from portal.catalog.authority import Authority, Authorization
 from portal.catalog.catalog import Catalog
-from portal.catalog.check.checker import Checker, Diagnostic
+from portal.catalog.check.checker import Checker
+from portal.catalog.check.diagnostics import Diagnostic
 from portal.catalog.docs_search import DocsSearch
 from portal.catalog.snapshot import Snapshot
 from portal.records.audit.audit import Audit, RunAudit
@@ -58,6 +60,8 @@ _SEARCHED = re.compile(r"\b(?:search|describe)\b")
 MAX_DIAGNOSTICS = 8
 """Findings listed in one refusal; more are counted."""
 
+_HOURS: Final[Mapping[KernelName, str]] = {PYTHON: "hours=6", JAVASCRIPT: "{hours: 6}"}
+
 _STUCK = (
     "It was not run again, and will not be. `calls` says what it did. The operator can see its journal, and start "
     "another run from an earlier point."
@@ -87,7 +91,7 @@ class RunLimits:
         if seconds < most:
             limits, wall = limits.model_copy(update={"wall_seconds": seconds}), "timeout_seconds of this call"
         lowered = f"timeout_seconds {seconds:g} was lowered to limits.{name} = {most:g} ({where})"
-        notice = f"{lowered}; `await portal.sleep(hours=6)` can wait longer"
+        notice = f"{lowered}; `await portal.sleep({_HOURS[head.kernel]})` can wait longer"
         notices = (notice,) if seconds > most else ()
         return cls(limits, lambda limit: wall if limit == "wall_seconds" else place(limit), notices)
 
@@ -116,7 +120,7 @@ class Execution:
     checker: Checker | None
     docs_search: DocsSearch
     gateway: Gateway
-    sandbox: Callable[[], Awaitable[Sandbox]]
+    sandbox: Callable[[KernelName], Awaitable[Sandbox]]
     sessions: Sessions
     audit: Audit
     await_upstreams: AwaitUpstreams
@@ -162,7 +166,7 @@ class Execution:
                 return await self.runs.start(self.profile, request, caller)
             return await self.runs.answer(request.run, caller.run_owner)
         except RunsError as error:
-            return Answer("refused", "", error=RunError(error.code, str(error), hint=error.hint))
+            return _refused("", error)
         except StoreError as error:
             log.error("runs_not_read", error=str(error))
             message = "the store of runs cannot be read; the portal's log says why"
@@ -174,7 +178,7 @@ class Execution:
         ledger.run_id = piece.run_id
         note = Note()
         audit = self.audit.run(piece.run_id, piece.head.caller, self.profile)
-        audit.began(piece.head.request.code, is_resumed=piece.epoch > 1)
+        audit.began(piece.head.request.code, is_resumed=piece.epoch > 1, **piece.head.kernel_told)
         # The first segment is a child of the request's span. Others have their own traces, with a link to it.
         links = [link_to(piece.head.trace)] if piece.epoch else []
         with self.gateway.telemetry.script_run.span(
@@ -198,6 +202,8 @@ class Execution:
                 audit.ended(note.status, note.code, ledger)
                 self.runs.trail.add(piece, ledger, note)
                 found[instruments.STATUS] = note.status
+                if piece.head.kernel != PYTHON:
+                    found[instruments.KERNEL] = piece.head.kernel
                 if note.code:
                     found[instruments.ERROR] = note.code
 
@@ -205,11 +211,14 @@ class Execution:
         self, piece: Piece, ledger: Ledger, channel: ClientChannel, audit: RunAudit, note: Note
     ) -> Answer:
         """Do a segment's work in a sandbox, with its session, files and journal."""
-        request, caller, manifest = piece.head.request, piece.head.caller, self.authority.manifest
-        limits = RunLimits.of(manifest, piece.head)
+        head, manifest = piece.head, self.authority.manifest
+        request, caller, limits = head.request, head.caller, RunLimits.of(manifest, head)
         notices = (*limits.notices, *([] if manifest.portal.upstreams else [NO_UPSTREAMS]))
         channel.stage("waiting for a sandbox process")
-        sandbox = await self.sandbox()
+        try:
+            sandbox = await self.sandbox(head.kernel)
+        except RunsError as error:
+            return _refused(piece.run_id, error)
         try:
             capabilities = manifest.portal.capabilities
             async with (
@@ -217,7 +226,7 @@ class Execution:
                 open_grants(capabilities, self.files, session, caller.tenant, piece.run_id) as grants,
             ):
                 history = self.sessions.history(session)
-                history.sources.update(piece.head.sources)
+                history.sources.update(head.sources)
                 authorization = Authorization(self.authority, history.sources, audit)
                 ledger.files = grants.files
                 is_journaled = session is None and self.runs.store is not None
@@ -231,14 +240,14 @@ class Execution:
                     self.gateway.accounts, manifest, caller, channel, limits.limits.wall_seconds / 2
                 )
                 fetcher = self.gateway.fetchers.of_run(manifest)
-                began = piece.head.began if isinstance(recording, Repetition) else inf
+                began = head.began if isinstance(recording, Repetition) else inf
                 context = RunContext(
                     gateway=self.gateway,
                     snapshot=await self.catalog.settled(),
                     authorization=authorization,
                     own=own,
                     ledger=ledger,
-                    broker=Broker(own, authorization, self.gateway.observations, fetcher, began),
+                    broker=Broker(own, authorization, self.gateway.observations, fetcher, began, head.kernel),
                     docs_search=self.docs_search,
                     history=history,
                     journal=journal,
@@ -248,7 +257,7 @@ class Execution:
                 answer = await self._journaled(segment, sandbox)
             identifier = session.id if session is not None and session.alive else None
         except SessionError as error:
-            return Answer("refused", piece.run_id, error=RunError(error.code, str(error), hint=error.hint))
+            return _refused(piece.run_id, error)
         is_lost = request.session is not None and identifier is None
         lost = ["the session ended with this run; its variables are lost"] * is_lost
         return replace(answer, session=identifier, notices=(*answer.notices, *lost))
@@ -311,13 +320,13 @@ class Execution:
             prepared = await run.prepare(code, context.snapshot.namespaces, self.catalog.fresh)
             if prepared.error is not None:
                 refused = _failed(segment, "refused", prepared.error, prepared.notices)
-                return replace(refused, at=at_line(prepared.error, code))
+                return replace(refused, at=at_line(prepared.error, code, context.kernel))
             stage("waiting for starting upstreams")
             await self._await_mentioned(context.snapshot, prepared)
             stage("checking the script")
             began = time.perf_counter()
             async with self.catalog.steady() as snapshot:
-                error, found = await self._check(prepared, snapshot, caller)
+                error, found = await self._check(prepared, snapshot, caller, context.kernel)
             segment.note.check_ms = (time.perf_counter() - began) * 1000
             if error is not None:
                 return _failed(segment, "refused", error, prepared.notices)
@@ -328,7 +337,7 @@ class Execution:
             calls = Pipeline(context if snapshot is context.snapshot else replace(context, snapshot=snapshot))
             stage("running the script")
             try:
-                result = await run.execute(snapshot.table(prepared.names), calls, calls)
+                result = await run.execute(snapshot.table(prepared.names, context.kernel), calls, calls)
             except anyio.get_cancelled_exc_class():
                 ledger.stdout = run.stdout
                 raise
@@ -342,7 +351,7 @@ class Execution:
         calls = Pipeline(replace(context, snapshot=await self.catalog.fresh()))
         try:
             if component != sandbox.component:
-                sandbox = await self.runs.components.sandbox(component)
+                sandbox = await self.runs.components.sandbox(component, sandbox.kernel.name)
             name, where = f"{context.own.caller.queue_key} resumed", segment.limits.where
             result = await resume(
                 sandbox, repetition, where, calls, calls, caller=name, grants=segment.grants
@@ -360,7 +369,8 @@ class Execution:
         ms = round(result.wall_ms, 1)
         self.gateway.telemetry.result_bytes.add(result.answers_bytes)
         segment.note.result_bytes = result.answers_bytes
-        log.info("script_ran", run=ledger.run_id, error=error and error.code, calls=ledger.calls, ms=ms)
+        told = {"calls": ledger.calls, "ms": ms, **segment.piece.head.kernel_told}
+        log.info("script_ran", run=ledger.run_id, error=error and error.code, **told)
         if journal is not None:  # it has those of earlier segments, too
             notices = journal.head.notices
         own = [*segment.context.notices.lines(), *result.notices]
@@ -374,11 +384,12 @@ class Execution:
             result=result.value,
             stdout=result.stdout,
             error=error,
-            at="" if error is None else at_line(error, code),
+            at="" if error is None else at_line(error, code, segment.context.kernel),
             calls=ledger.rows(),
             notices=(*segment.notices, *notices, *own),
             emitted=result.emitted,
             sources=sorted(segment.context.authorization.sources),
+            kernel=segment.context.kernel,
         )
 
     async def _await_mentioned(self, snapshot: Snapshot, prepared: Prepared) -> None:
@@ -393,7 +404,7 @@ class Execution:
             await self.catalog.fresh()
 
     async def _check(
-        self, prepared: Prepared, snapshot: Snapshot, caller: Caller
+        self, prepared: Prepared, snapshot: Snapshot, caller: Caller, kernel: KernelName
     ) -> tuple[RunError | None, list[str]]:
         """Check the script. Returns an error if it is refused, and notices."""
         if self.checker is None:
@@ -402,7 +413,7 @@ class Execution:
             mistakes = tuple(each for each in prepared.problems if each.code != "no_files")
             prepared = replace(prepared, problems=mistakes)
         with self.gateway.telemetry.check.span("check script", {}) as found:
-            diagnostics = await self.checker.check(prepared, snapshot, caller.queue_key)
+            diagnostics = await self.checker.check(prepared, snapshot, caller.queue_key, kernel)
             refusing = [diagnostic for diagnostic in diagnostics if diagnostic.refuses]
             if refusing and self.authority.manifest.portal.server.check == "strict":
                 error = _check_error(refusing)
@@ -419,6 +430,10 @@ def _may_search(script: str) -> bool:
     # Two patterns, since the time of one with `.*` between them grows with the square of a hostile script.
     found = _PORTAL.search(script)
     return found is not None and _SEARCHED.search(script, found.end()) is not None
+
+
+def _refused(run: str, error: RunsError) -> Answer:
+    return Answer("refused", run, error=RunError(error.code, str(error), hint=error.hint))
 
 
 def _failed(segment: Segment, status: RunState, error: RunError, notices: Sequence[str] = ()) -> Answer:

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 
 from manifests.errors import KeyPath
 from manifests.json_value import Json
+from manifests.kernels import PYTHON, KernelName
 from portal.base.caller import Caller
 from portal.base.errors import RunsError
 from portal.base.requests import ExecuteCode
@@ -43,6 +44,15 @@ class RunHead:
     """The sources of the data that it read from shared files."""
     began: float = 0.0
     """In seconds since 1970."""
+
+    @property
+    def kernel(self) -> KernelName:
+        return self.request.kernel or PYTHON
+
+    @property
+    def kernel_told(self) -> dict[str, KernelName]:
+        """The kernel for logs and views, which do not tell the default."""
+        return {} if self.kernel == PYTHON else {"kernel": self.kernel}
 
     def title(self, mask: Redaction | None = None) -> str:
         """The first line of its script, at most 200 characters. Masked before it is cut: half a secret is one, too."""

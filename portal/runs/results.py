@@ -93,7 +93,7 @@ class KeptResults:
         is_right = isinstance(wanted, str) and isinstance(context, int) and isinstance(limit, int)
         if not (is_right and wanted and 0 <= context <= MAX_CONTEXT and 1 <= limit <= MAX_HITS):
             what = f"a text, a context from 0 to {MAX_CONTEXT} characters, and a limit from 1 to {MAX_HITS}"
-            usage = "Call it as portal.search_text(handle, text, context=200, limit=10)."
+            usage = "Call it as portal.search_text(handle, text), and name the others."
             raise RunsError("invalid_arguments", f"portal.search_text takes {what}", usage)
         value = await self.recall(arguments.get("handle"), owner, carry)
         text = value if isinstance(value, str) else json.dumps(value, indent=1, ensure_ascii=False)

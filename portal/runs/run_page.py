@@ -14,6 +14,7 @@ from itertools import islice, pairwise
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from manifests.json_value import Json
+from manifests.kernels import PYTHON, KernelName
 from portal.records.ledger import CallState
 from portal.records.store.records import ASKING, OPEN, CallKind, CallRow, LogRow
 from portal.records.store.run_tables import RunTables
@@ -110,6 +111,7 @@ class RunPage:
     log: Sequence[LogRow] = ()
     answer: Mapping[str, Json] = field(default_factory=dict)
     """As in `Answer.structured`."""
+    kernel: KernelName = PYTHON
 
 
 def run_page(tables: RunTables, run: str, seq: int | None = None) -> RunPage:
@@ -129,7 +131,7 @@ def run_page(tables: RunTables, run: str, seq: int | None = None) -> RunPage:
     times = _Times.of(log, max(row.began, tables.now() if row.ended is None else row.ended))
     if row.state == "running" and row.told == "waiting" and log:  # no portal runs it now
         times = times._replace(outages=[*times.outages, (log[-1].at, times.ended)])
-    calls = _calls(row, head.request.code, past, times)
+    calls = _calls(row, only_lines(head.request.code, head.kernel), past, times)
     # A call that runs beside one that waits is work, so that time is no pause.
     busy = [each[1:] for call in calls for each in call.stretches if each.tone in ("done", "failed")]
     waits = [*(call.wait for call in calls if call.wait), *times.parked]
@@ -145,6 +147,7 @@ def run_page(tables: RunTables, run: str, seq: int | None = None) -> RunPage:
         times.outages,
         log,
         answer_of(stored).structured(),
+        head.kernel,
     )
 
 
@@ -165,7 +168,7 @@ def calls_in_list(row: HistoryRow, ended: float) -> list[CallView]:
 
 def title_of(written: str) -> str:
     """The first line of a script for people: without the mark of a comment."""
-    return written.lstrip("# ") or "(no script)"
+    return written.lstrip("#/ ") or "(no script)"
 
 
 def state_words(state: str, waits_for: Collection[str]) -> tuple[str, str]:
@@ -226,8 +229,8 @@ class _Times(NamedTuple):
         return asked, max([decided, *(ended for _, ended in self.parked[max(n - 1, 0) : n])])
 
 
-def _calls(row: HistoryRow, script: str, past: Past, times: _Times) -> list[CallView]:
-    lines, entries = only_lines(script), sorted(past.entries.items())
+def _calls(row: HistoryRow, lines: Mapping[str, int], past: Past, times: _Times) -> list[CallView]:
+    entries = sorted(past.entries.items())
     found = ((entry, past.calls.get(seq), lines.get(entry.function, 0)) for seq, entry in entries)
     return [_call(row, entry, known, times, line) for entry, known, line in found]
 
@@ -295,14 +298,14 @@ def _exchange(record: Record, seq: int) -> tuple[Json, Json]:
     return arguments, next((answer[2] for answer in answers if answer[:2] == [number, 1]), None)
 
 
-def only_lines(script: str) -> dict[str, int]:
-    """By function: the only line that names it, comments and texts aside; 0 if several do.
+def only_lines(script: str, kernel: KernelName) -> dict[str, int]:
+    """By function: the only line that names it, comments and texts aside; 0 if several do. Only of Python is it known.
 
     It need not be the line that calls it: a script can also reach a function without its name.
     """
     lines = dict[str, int]()
     # Python begins a line after \r, too; those who count lines here do not.
-    if len(script) > MAX_NAMING_CHARACTERS or "\r" in script.replace("\r\n", "\n"):
+    if kernel != PYTHON or len(script) > MAX_NAMING_CHARACTERS or "\r" in script.replace("\r\n", "\n"):
         return lines
     # SystemError: see `parsed_text`.
     with suppress(SyntaxError, ValueError, RecursionError, MemoryError, SystemError):

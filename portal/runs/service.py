@@ -13,9 +13,10 @@ from anyio.abc import TaskGroup
 from mcp_types import ElicitRequest
 
 from manifests.json_value import Json
+from manifests.kernels import PYTHON
 from manifests.manifest import Manifest
 from portal.base.caller import Caller
-from portal.base.errors import RunsError
+from portal.base.errors import RunsError, refuse_kernel
 from portal.base.requests import ExecuteCode
 from portal.calls.channel import NO_CLIENT, ClientChannel
 from portal.catalog.authority import Authorization
@@ -66,6 +67,7 @@ class Runs:
         address: Address | None = None,
     ) -> None:
         self.settings = manifest.portal.runs
+        self.kernels = manifest.portal.server.switched_on
         self.store = store
         self.mask = Redaction(manifest.hidden)
         """Masks secrets in what is written."""
@@ -120,6 +122,7 @@ class Runs:
 
     async def start(self, profile: str | None, request: ExecuteCode, caller: Caller) -> Answer:
         """Run a script in the background. The answer says only that it runs, under which id. Raises RunsError."""
+        refuse_kernel(request.kernel or PYTHON, self.kernels)
         store = self.store_or_error("A run in the background")
         head = RunHead(request, caller, profile, is_background=True, trace=current_trace(), began=time.time())
         row = new_row(new_run_id(), caller.run_owner, head, None, self.settings.max_age_days)

@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 
 import anyio
 
+from manifests.kernels import KernelName
 from manifests.portal_manifest import ServerSettings
 from portal.base.caller import Caller
 from portal.base.errors import RunsError
@@ -24,13 +25,14 @@ NEW = "new"
 class SessionError(RunsError):
     """There is no session for the script. Nothing ran.
 
-    `code` is unknown_session, ambiguous_session, session_busy or sandbox_busy.
+    `code` is unknown_session, ambiguous_session, session_busy, other_kernel or sandbox_busy.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class IdleSession:
     session: Session
+    kernel: KernelName
     caller: Caller
     ends: float
 
@@ -72,7 +74,7 @@ class Sessions:
         if identifier == NEW:
             session, owner = await self._begin(sandbox, caller), caller
         else:
-            session, owner = self._resume(identifier, caller)
+            session, owner = self._resume(identifier, caller, sandbox.kernel.name)
         self._busy[session.id] = owner
         try:
             yield session
@@ -80,7 +82,7 @@ class Sessions:
             del self._busy[session.id]
             if session.alive:
                 ends = anyio.current_time() + self.settings.session_idle_seconds
-                self._idle[session.id] = IdleSession(session, owner, ends)
+                self._idle[session.id] = IdleSession(session, sandbox.kernel.name, owner, ends)
 
     def history(self, session: Session | None) -> SessionHistory:
         """What earlier runs left in a session's variables; nothing without a session."""
@@ -141,7 +143,7 @@ class Sessions:
                 return False
             self._drop(largest)
 
-    def _resume(self, identifier: str, caller: Caller) -> tuple[Session, Caller]:
+    def _resume(self, identifier: str, caller: Caller, kernel: KernelName) -> tuple[Session, Caller]:
         """Take the caller's idle session with this id; if the caller is known, a unique prefix will do."""
         start = self.home + identifier.removeprefix(self.home)
         held = *self._busy.items(), *((each, idle.caller) for each, idle in self._idle.items())
@@ -160,5 +162,10 @@ class Sessions:
         if found[0] in self._busy:
             message = f"session {found[0][:40]!r} is running another script"
             raise SessionError("session_busy", message, "Wait for its answer, or start another session.")
-        idle = self._idle.pop(found[0])
+        idle = self._idle[found[0]]
+        if idle.kernel != kernel:
+            message = f"session {found[0][:40]!r} has the kernel {idle.kernel}, and this script {kernel}"
+            hint = f'Pass kernel="{idle.kernel}", or session="new".'
+            raise SessionError("other_kernel", message, hint)
+        del self._idle[found[0]]
         return idle.session, idle.caller

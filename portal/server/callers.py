@@ -1,11 +1,13 @@
 """Identifies who sent a request, and who decides at its client."""
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from mcp.server.streamable_http import MCP_SESSION_ID_HEADER
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 
+from manifests.kernels import KernelName
 from portal.base.caller import BEARER, LOCAL, WITHOUT_TOKEN, Bearer, Caller
 from portal.base.plain_text import one_line
 from portal.calls.channel import Context
@@ -13,6 +15,7 @@ from portal.identity.approvers import Decider
 from upstreams.redaction import Redaction
 
 _MAX_CLIENT_CHARACTERS = 60
+_MAX_CLIENTS = 10_000
 
 
 def caller_of(context: Context) -> Caller:
@@ -48,6 +51,23 @@ def http_caller(request: Request, session: Caller | None = None) -> Caller:
     # Without an MCP session, clients with the same token cannot be distinguished.
     own = bearer.profile, bearer.tenant, caller.is_one_client, bearer.run_owner, bearer.claims
     return Caller(bearer.name, owner, *own)
+
+
+@dataclass(frozen=True)
+class Languages:
+    """The kernel of the last script of each client, as far as clients can be told apart."""
+
+    _last: dict[str, KernelName] = field(default_factory=dict)
+
+    def note(self, caller: Caller, kernel: KernelName) -> None:
+        self._last.pop(caller.owner, None)
+        self._last[caller.owner] = kernel
+        if len(self._last) > _MAX_CLIENTS:
+            del self._last[next(iter(self._last))]
+
+    def of(self, caller: Caller, switched_on: Sequence[KernelName]) -> KernelName:
+        """The language that `docs_search` speaks with the caller, who may not have sent a script yet."""
+        return self._last.get(caller.owner, switched_on[0]) if caller.owner else switched_on[0]
 
 
 def client_of(context: Context, mask: Redaction) -> str:

@@ -1,7 +1,8 @@
 """The definitions of the two tools, and the server's instructions.
 
 Rule 1: name, description and inputSchema of both tools, as compact JSON, take at most 400 tokens of o200k_base, the
-instructions 50 more, whatever the upstreams; baked packages 50 more (tests/portal/server/test_definitions.py).
+instructions 50 more, whatever the upstreams; a second kernel 30 more, baked packages 50
+(tests/portal/server/test_definitions.py).
 """
 
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from typing import Final
 from mcp_types import Tool, ToolAnnotations
 
 from manifests.json_value import Json
+from manifests.kernels import JAVASCRIPT, PYTHON, KernelName
 from manifests.portal_manifest import Capabilities
 from portal.base.plain_text import some
 from portal.base.requests import DOCS_SEARCH, EXECUTE_CODE
@@ -27,6 +29,12 @@ INSTRUCTIONS = (
     "matters."
 )
 
+
+def instructions(kernels: Sequence[KernelName]) -> str:
+    """The server's instructions, for scripts in the languages of these kernels."""
+    return INSTRUCTIONS.replace("Python", "Python and TypeScript") if JAVASCRIPT in kernels else INSTRUCTIONS
+
+
 _DOCS_SEARCH_DESCRIPTION = """\
 Find functions for execute_code, for one step of a task: "create issue". An exact name answers types and docs, an \
 empty query the namespaces."""
@@ -43,6 +51,19 @@ Only the last expression (or top-level return) and prints reach you; the rest st
 `await portal.sleep(hours=6)`, `portal.approve("Merge?")` and `portal.event("name")` may wait for days; \
 `portal.recall("k1")` is a value too long to show; `portal.emit(block)` shows an image. Read `calls` before you run \
 anything again."""
+
+_WITH_JAVASCRIPT: Final = {
+    "{capabilities}).": "{capabilities}), or TypeScript (kernel javascript).",
+    "never r.id": "in Python never r.id",
+    """\
+users = await asyncio.gather(*[crm.get(id=i) for i in (1, 2)])  # in parallel
+[u["name"] for u in users if u["active"]]
+""": """\
+await asyncio.gather(*[crm.get(id=i) for i in (1, 2)])  # in parallel
+await Promise.all([1, 2].map(id => crm.get({id})))
+""",
+}
+"""What the description says instead, if scripts may be written in JavaScript."""
 
 
 INPUT_SCHEMAS: Final[dict[str, dict[str, Json]]] = {
@@ -73,27 +94,38 @@ INPUT_SCHEMAS: Final[dict[str, dict[str, Json]]] = {
 """The schemas that clients see. The parser enforces more: bounds, and which arguments exclude each other."""
 
 
-def tool_definitions(capabilities: Capabilities, modules: Sequence[str] = ()) -> list[Tool]:
+def tool_definitions(
+    capabilities: Capabilities, modules: Sequence[str] = (), kernels: Sequence[KernelName] = (PYTHON,)
+) -> list[Tool]:
     """The two tools for `tools/list`, for these capabilities; `modules` are the import names of baked packages.
 
     Source: MCP 2026-07-28, server/tools#listing-tools.
     """
     own = ["yaml", "jinja2", "dateutil", "tabulate"]
     packages = some([*own, *modules], len(own) + MAX_NAMED_MODULES)
-    described = _EXECUTE_CODE_DESCRIPTION.replace("{packages}", packages)
+    described, choice = _EXECUTE_CODE_DESCRIPTION, dict[str, Json]()
+    if JAVASCRIPT in kernels:
+        choice = {"kernel": {"enum": [*kernels]}}
+        for text, instead in _WITH_JAVASCRIPT.items():
+            described = described.replace(text, instead)
+    described = described.replace("{packages}", packages)
+    schemas = {
+        name: {**schema, "properties": {**schema["properties"], **choice}}
+        for name, schema in INPUT_SCHEMAS.items()
+    }
     return [
         Tool(
             name=DOCS_SEARCH,
             title="Search functions",
             description=_DOCS_SEARCH_DESCRIPTION,
-            input_schema=INPUT_SCHEMAS[DOCS_SEARCH],
+            input_schema=schemas[DOCS_SEARCH],
             annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False),
         ),
         Tool(
             name=EXECUTE_CODE,
             title="Run a script",
             description=described.replace("{capabilities}", describe_capabilities(capabilities)),
-            input_schema=INPUT_SCHEMAS[EXECUTE_CODE],
+            input_schema=schemas[EXECUTE_CODE],
             annotations=ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=True),
         ),
     ]

@@ -20,6 +20,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from manifests.json_value import Json
+from manifests.kernels import KernelName
 from portal.base.caller import Caller
 from portal.base.errors import RunsError
 from portal.base.requests import ExecuteCode
@@ -80,6 +81,7 @@ class Query(Given):
 class NewRun(Given):
     code: str
     timeout_seconds: Annotated[float, Field(gt=0)] | None = None
+    kernel: KernelName | None = None
 
 
 class Fork(Given):
@@ -123,7 +125,7 @@ class RunRoutes:
         """Start a run. With `?wait=`, answer when it has ended, after at most that many seconds."""
         new, query = NewRun.of(await _body(request)), Query.of(dict(request.query_params))
         caller = self._caller(request)
-        asked = ExecuteCode(new.code, timeout_seconds=new.timeout_seconds, background=True)
+        asked = ExecuteCode(new.code, timeout_seconds=new.timeout_seconds, background=True, kernel=new.kernel)
         run = (await self.runs.start(self.profile(caller.profile), asked, caller)).run_id
         owner = caller.run_owner
         with anyio.move_on_after(query.wait):

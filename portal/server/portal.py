@@ -7,6 +7,7 @@ from portal.calls.questions import SamplingDepths
 from portal.identity.accounts import Accounts
 from portal.records.telemetry.instruments import NO_TELEMETRY, Telemetry
 from portal.runs.service import Runs
+from portal.server.callers import Languages
 from portal.server.client_resources import ClientResources
 from portal.server.rounds import Rounds
 from portal.server.views import View, Views
@@ -24,8 +25,8 @@ class Portal(View):
 
     views: Views
     fleet: Fleet
-    sandbox: Callable[[], Awaitable[Sandbox]]
-    """Waits until the sandbox is open."""
+    sandbox: Callable[..., Awaitable[Sandbox]]
+    """Waits until the sandbox of a kernel is open, by default Python's."""
     baked: Baked | None
     """The packages of the operator's own component, if there is one."""
     rounds: Rounds
@@ -33,4 +34,5 @@ class Portal(View):
     accounts: Accounts
     resources: ClientResources
     telemetry: Telemetry = NO_TELEMETRY
+    languages: Languages = field(default_factory=Languages)
     sampling_depths: SamplingDepths = field(default_factory=SamplingDepths)

@@ -30,8 +30,10 @@ from starlette.requests import Request
 from starlette.types import Receive
 
 from manifests.json_value import Json
+from manifests.kernels import PYTHON
 from portal.base.caller import WITHOUT_TOKEN, Caller
 from portal.base.clean_json import is_larger, sendable, sendable_json
+from portal.base.errors import RunsError, refuse_kernel
 from portal.base.requests import (
     DOCS_SEARCH,
     EXECUTE_CODE,
@@ -48,7 +50,7 @@ from portal.records.store.records import QuotaError, RunState, short_id
 from portal.records.telemetry.observers import record_requests
 from portal.runs.answer import GOING_WELL, Answer, Fitted, fitted
 from portal.server.callers import caller_of, client_of, decider_of
-from portal.server.definitions import DEFAULT_MAX_TOKENS, INPUT_SCHEMAS, INSTRUCTIONS, tool_definitions
+from portal.server.definitions import DEFAULT_MAX_TOKENS, INPUT_SCHEMAS, instructions, tool_definitions
 from portal.server.portal import Portal
 from portal.server.rounds import PendingRequest
 from portal.server.tasks import TASKS, Task, TaskParams, Tasks, TaskUpdateParams
@@ -81,7 +83,8 @@ def build_server(portal: Portal) -> Server[Any]:
     async def list_tools(context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
         modules = portal.baked.modules if portal.baked else ()
         view = portal.views[caller_of(context).profile]
-        return ListToolsResult(tools=tool_definitions(effective_capabilities(view.manifest), modules))
+        capabilities, on = effective_capabilities(view.manifest), view.manifest.portal.server.switched_on
+        return ListToolsResult(tools=tool_definitions(capabilities, modules, on))
 
     async def call_tool(context: Context, params: CallToolRequestParams) -> McpResult:
         if params.name not in (DOCS_SEARCH, EXECUTE_CODE):
@@ -94,7 +97,7 @@ def build_server(portal: Portal) -> Server[Any]:
         "mcp-code-portal",
         version=version("mcp-code-portal"),
         title="MCP code portal",
-        instructions=INSTRUCTIONS,
+        instructions=instructions(portal.manifest.portal.server.switched_on),
         on_list_tools=list_tools,
         on_call_tool=call_tool,  # type: ignore[arg-type]  # a Task, as the SDK does not know extensions
         get_tool_input_schema=INPUT_SCHEMAS.get,  # else the SDK calls `list_tools` before each call
@@ -149,7 +152,7 @@ def _handler(
         async with channel.open(context, Ledger(), portal.manifest.portal.server.progress_seconds):
             channel.stage("waiting for upstreams")
             return await _catch_errors(
-                partial(work, context, params), lambda _, message: MCPError(INTERNAL_ERROR, message)
+                partial(work, context, params), lambda _, message, hint: MCPError(INTERNAL_ERROR, message)
             )
 
     async def handle(context: Context, params: Any) -> Any:
@@ -231,10 +234,13 @@ async def _answer(
 ) -> CallToolResult | Task:
     """Answer one tool call. `channel` leads to the client; the calls of a script go into `ledger`."""
     view, arguments = portal.views[caller.profile], params.arguments or {}
+    on = view.manifest.portal.server.switched_on
 
     async def work() -> CallToolResult | Task:
         if params.name == EXECUTE_CODE:
             request = execute_code_request(arguments)
+            if len(on) > 1 and request.run is None:
+                portal.languages.note(caller, request.kernel or PYTHON)
             sender = replace(caller, client=client_of(context, portal.runs.mask))
             answer = await view.execution.run(request, sender, ledger, channel)
             if request.background and (task := await _tasks(portal).created(context, answer)):
@@ -244,8 +250,11 @@ async def _answer(
             portal.telemetry.answer_bytes.add(shown)
             portal.runs.trail.answered(answer.run_id, shown)
             return result
+        asked = docs_search_request(arguments)
+        kernel = asked.kernel or portal.languages.of(caller, on)
+        refuse_kernel(kernel, on)
         channel.stage("waiting for upstreams that are starting")
-        found = await view.docs_search.answer(docs_search_request(arguments))
+        found = await view.docs_search.answer(replace(asked, kernel=kernel))
         is_whole = portal.manifest.portal.server.structured
         return _result(found.text, found.structured if is_whole else None)
 
@@ -253,17 +262,18 @@ async def _answer(
 
 
 async def _catch_errors(
-    work: Callable[[], Awaitable[Result]], failed: Callable[[str, str], Result]
+    work: Callable[[], Awaitable[Result]], failed: Callable[[str, str, str], Result]
 ) -> Result:
     """Return the result of the work. For an unexpected error: a code and a log reference, never internals."""
     try:
         return await work()
-    except RequestError as error:
-        return failed(error.code, str(error))
+    except (RequestError, RunsError) as error:
+        return failed(error.code, str(error), error.hint)
     except Exception as error:
         number = secrets.token_hex(4)
         log.exception("request_failed", number=number, error=type(error).__name__)
-        return failed("internal_error", f"the portal failed on this request; search its log for {number}")
+        message = f"the portal failed on this request; search its log for {number}"
+        return failed("internal_error", message, "Tell the operator, or try again later.")
 
 
 async def fit_answer(
@@ -307,10 +317,11 @@ async def fit_answer(
     return _result(found.text, found.structured, found.blocks, is_error=is_error)
 
 
-def _failure_result(portal: Portal, tool: str, ledger: Ledger, code: str, message: str) -> CallToolResult:
+def _failure_result(
+    portal: Portal, tool: str, ledger: Ledger, code: str, message: str, hint: str
+) -> CallToolResult:
     """A failure in the form of the tool's answer. It lists the calls that the script had made."""
     is_whole = portal.manifest.portal.server.structured
-    hint = RequestError.hint if code == RequestError.code else "Tell the operator, or try again later."
     if tool == EXECUTE_CODE:
         error = RunError(code, message, hint=hint)
         status: RunState = "error" if ledger.run_id else "refused"

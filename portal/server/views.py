@@ -123,8 +123,9 @@ class Views:
             stack.callback(shutil.rmtree, stubs, ignore_errors=True)
             checker = None
             if authority.manifest.portal.server.check != "off":
-                repairs = authority.manifest.portal.server.repairs
-                checker = await stack.enter_async_context(open_checker(stubs, repairs=repairs))
+                settings = authority.manifest.portal.server
+                opening = open_checker(stubs, repairs=settings.repairs, kernels=settings.switched_on)
+                checker = await stack.enter_async_context(opening)
             catalog = Catalog(authority, stubs, checker, self.observations)
             search = DocsSearch(authority, catalog, self.fleet, self.waiting)
             execution = self.new_execution(authority, catalog, checker, search)

@@ -111,6 +111,8 @@ def test_sparse_and_unusual_manifests_are_fine(problems: Problems, text: str) ->
         ("capabilities: {tools: {budgets: [{tool: a, calls: x}]}}", "capabilities.tools.budgets.0.calls", 1, 51, ["x"]),
         *((f"middleware: [{name}]", "middleware.0", 1, 14, ["module:name"]) for name in NO_MIDDLEWARE),
         ("server: {check: maybe}", "server.check", 1, 17, ["'maybe'", "strict", "warn", "off"]),
+        ("server: {kernels: {ruby: true}}", "server.kernels.ruby", 1, 20, ["ruby", "'python' or 'javascript'"]),
+        ("server: {kernels: {python: false}}", "server.kernels", 1, 19, ["python", "always on", "{javascript: true}"]),
         ("audit: {to: stderr, sinc: true}", "audit.sinc", 1, 21, ["Did you mean sync?", "to, sync"]),
         ("server: {token: 'a b'}", "server.token", 1, 17, ["spaces"]),
         ("server: {allowed_origins: [x]}", "server.allowed_origins.0", 1, 28, ["origin"]),
@@ -282,6 +284,21 @@ def test_program_beside_middleware_of_its_name_is_no_problem(tmp_path: Path) -> 
         (tmp_path / name).touch()
     files = read_files(tmp_path / "portal.yaml", {})
     assert ({*files.contents}, files.problem) == ({"portal.yaml", "guard.py"}, None)
+
+
+@pytest.mark.parametrize(
+    ("kernels", "on"),
+    [
+        ("", ("python",)),
+        ("{javascript: true}", ("javascript", "python")),
+        ("{python: true, javascript: true}", ("python", "javascript")),
+        ("{javascript: false}", ("python",)),
+    ],
+)
+def test_python_is_always_on_and_others_in_the_order_in_which_they_are_written(
+    load: Load, kernels: str, on: tuple[str, ...]
+) -> None:
+    assert load(f"server: {{kernels: {kernels}}}").portal.server.switched_on == on
 
 
 def test_section_runs_has_its_defaults_and_its_secrets(load: Load) -> None:

@@ -214,7 +214,7 @@ async def test_no_command_reaches_it(under: Under, capsys: pytest.CaptureFixture
 
     async def output_of(command: Callable[..., Awaitable[int]], **options: Json) -> str:
         capsys.readouterr()
-        await command(manifest, Namespace(json=False, profile=profile, **options), Terminal())
+        await command(manifest, Namespace(json=False, profile=profile, kernel=None, **options), Terminal())
         return capsys.readouterr().out
 
     await output_of(run.command, script=folder / "wipe.py", timeout=None)

@@ -134,11 +134,11 @@ class RunAudit:
     profile: str | None
     _refused: int = 0
 
-    def began(self, code: str, *, is_resumed: bool = False) -> None:
+    def began(self, code: str, *, is_resumed: bool = False, **more: Json) -> None:
         """Record a submitted script, or that its run resumes. The line that ends the run says whether it ran."""
         event = "run_resumed" if is_resumed else "run_began"
         script = hashlib.sha256(code.encode("utf-8", "surrogatepass")).hexdigest()
-        self.audit.note(event, run=self.run_id, **self._who(), script=script)
+        self.audit.note(event, run=self.run_id, **self._who(), script=script, **more)
 
     def reading(self, function: str) -> None:
         """Record a client's request for resources or prompts. The lines of the calls that it makes follow."""

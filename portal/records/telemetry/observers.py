@@ -1,6 +1,7 @@
 """Records the requests of clients and those to upstreams, and registers gauges, which are read when collected."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar, get_args
 
@@ -111,15 +112,16 @@ async def record_attempt(
         return result
 
 
-def observe_portal(telemetry: Telemetry, fleet: Fleet, sandbox: Callable[[], Sandbox | None]) -> None:
-    """Register gauges of the sandbox and the upstreams. `sandbox` returns None until it is open."""
+def observe_portal(telemetry: Telemetry, fleet: Fleet, sandboxes: Callable[[], Collection[Sandbox]]) -> None:
+    """Register gauges of the sandboxes that are open, together, and of the upstreams."""
 
     def waiting(options: CallbackOptions) -> Iterable[Observation]:
-        return [Observation(box.waiting)] if (box := sandbox()) else []
+        return [Observation(sum(box.waiting for box in sandboxes()))] if sandboxes() else []
 
     def workers(options: CallbackOptions) -> Iterable[Observation]:
-        box = sandbox()
-        return [Observation(n, {instruments.STATE: state}) for state, n in box.workers.items()] if box else []
+        counts = sum((Counter(box.workers) for box in sandboxes()), Counter[str]())
+        states = ("idle", "busy") if sandboxes() else ()
+        return [Observation(counts[state], {instruments.STATE: state}) for state in states]
 
     def states(options: CallbackOptions) -> Iterable[Observation]:
         return [

@@ -54,6 +54,14 @@ def test_first_start_and_a_change_while_nothing_ran_apply_and_are_logged(after_a
         assert not waiting(after_a_run)
 
 
+def test_kernel_that_is_switched_on_waits_for_a_person(after_a_run: Path) -> None:
+    kill_portal_of(after_a_run)
+    after_a_run.write_text("profiles: {first: {}}\nserver: {kernels: {javascript: true}}\n")
+    files, held = choose_files(after_a_run)
+    assert held == ("portal.yaml",)
+    assert parse_manifest(files, {}).portal.server.switched_on == ("python",)
+
+
 def test_added_file_that_others_can_read_is_a_change(after_a_run: Path) -> None:
     kill_portal_of(after_a_run)
     after_a_run.with_name("portal.env").touch(0o644)

@@ -105,7 +105,7 @@ async def test_file_beside_the_manifest_counts_too(manifest: Path, name: str, te
 async def test_file_that_is_being_written_at_a_signal_is_awaited(
     manifest: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reload, "SETTLE_SECONDS", 0.5)
+    monkeypatch.setattr(reload, "SETTLE_SECONDS", 1.5)
     async with kept(manifest) as applied:
         write(manifest, "")
         hang_up()

@@ -162,7 +162,7 @@ async def test_what_needs_a_restart_is_told_and_not_applied(tmp_path: Path) -> N
     async with opened(tmp_path, {"up": Peer()}) as portal:
 
         def change(data: Any) -> None:
-            data["server"]["workers"] = 3
+            data["server"] |= {"workers": 3, "kernels": {"javascript": True}}
             data["runs"] = {"keep_days": 1}
             data["capabilities"] = {**SHUT, "files": {"workspace": "data"}}
 
@@ -170,7 +170,7 @@ async def test_what_needs_a_restart_is_told_and_not_applied(tmp_path: Path) -> N
         with capture_logs() as events:
             await reload(portal, tmp_path, change)
         (ignored,) = [each for each in events if each["event"] == "manifest_change_ignored"]
-        assert ignored["keys"] == ["server.workers", "capabilities.files", "runs"]
+        assert ignored["keys"] == ["server.kernels", "server.workers", "capabilities.files", "runs"]
         assert ignored["hint"] == "restart to apply"
         assert (await portal.error_of("open('/workspace/x', 'w')"))["code"] != "not_granted"
         assert (await portal.error_of("await up.echo()"))["code"] == "not_granted"

@@ -113,6 +113,14 @@ def test_stubs_leave_files_of_others_alone(portal: PortalCommand, folder: Path, 
     assert own.read_text() == "mine = 1\n"
 
 
+def test_stubs_write_the_types_of_every_language_that_is_on(portal: PortalCommand, tmp_path: Path) -> None:
+    write_manifest(tmp_path, {"store": raw()}, server={"kernels": {"javascript": True}})
+    assert portal("stubs", "--out", "typings", cwd=tmp_path).returncode == 0
+    assert {"store.pyi", "store.d.ts", "portal.d.ts"} <= {
+        each.name for each in (tmp_path / "typings").iterdir()
+    }
+
+
 def test_check_starts_upstreams_that_wait_for_their_first_call(portal: PortalCommand, tmp_path: Path) -> None:
     resting, broken = {**raw(), "start": "lazy"}, {**raw(exits_with=3), "start": "lazy"}
     write_manifest(tmp_path, {"resting": resting, "broken": broken})

@@ -17,8 +17,9 @@ from portal.cli.parser import parse_arguments
 from tests.portal.peers import Act, Peer, opened, schema, structured, text, tool
 
 ROOT = Path(__file__).parents[3]
-README, CLIENTS, MANIFEST = (
-    (ROOT / page).read_text("utf-8") for page in ("README.md", "docs/clients.md", "docs/manifest.md")
+README, CLIENTS, MANIFEST, JAVASCRIPT = (
+    (ROOT / page).read_text("utf-8")
+    for page in ("README.md", "docs/clients.md", "docs/manifest.md", "docs/javascript.md")
 )
 UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20}
 
@@ -93,11 +94,16 @@ def test_every_limit_of_a_grant_is_told(page: str, grant: BaseModel, count: int)
 async def test_the_scripts_run(tmp_path: Path) -> None:
     customer = answering({"name": "somebody", "plan": "enterprise"})
     crm = Peer(tool("get_customer", schema("id", id={"type": "integer"})), get_customer=customer)
-    async with opened(tmp_path, {"tickets": tickets(), "crm": crm}) as portal:
+    upstreams, server = {"tickets": tickets(), "crm": crm}, {"kernels": {"javascript": True}}
+    async with opened(tmp_path, upstreams, server=server) as portal:
         for script in snippets("python"):
             answer = await portal.run(script)
             assert (answer["status"], answer["notices"]) == ("ok", []), answer
             assert answer["result"]
+        for script in snippets("typescript") + snippets("typescript", JAVASCRIPT):
+            answer = await portal.run(script, kernel="javascript")
+            assert (answer["status"], answer["notices"]) == ("ok", []), answer
+            assert answer["result"] == [["somebody", 3]]
 
 
 def test_every_client_starts_a_command_that_there_is(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,13 +2,15 @@
 
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from manifests.json_value import Json
+from manifests.kernels import JAVASCRIPT, PYTHON, KernelName
 from portal.runs.components import Components
 from sandbox_runtime.aot import component_sha256, guest_component
 from sandbox_runtime.errors import RecordError
+from sandbox_runtime.kernels import KERNELS
 from tests.portal.peers import opened
 from tests.portal.runs.test_waiting import ASKS, approved, git, waiting
 
@@ -31,35 +33,45 @@ async def test_component_is_kept_for_open_runs_and_deleted_after_them(tmp_path: 
         await components.delete_others(set())
         assert {path.name for path in store.iterdir()} == {"new.wasm"}
         with pytest.raises(RecordError, match="not kept here"):
-            await components.sandbox("0" * 64)
+            await components.sandbox("0" * 64, PYTHON)
 
 
+SCRIPTS = {
+    PYTHON: "import random\na = await git.push(n=random.random())\nawait git.merge(id=7)\na",
+    JAVASCRIPT: "const a = await git.push({n: Math.random()});\nawait git.merge({id: 7});\na",
+}
+
+
+@pytest.mark.parametrize("kernel", SCRIPTS)
 async def test_run_goes_on_in_the_component_in_which_it_began(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernel: KernelName
 ) -> None:
-    present = guest_component()
+    present = guest_component(KERNELS[kernel])
     earlier = tmp_path / "earlier.wasm"
     # A custom section, which changes nothing but the hash.
     earlier.write_bytes(present.read_bytes() + b"\x00\x08\x07earlier")
     kept = tmp_path / "runs.sqlite.components" / f"{component_sha256(earlier)}.wasm"
-    settings: Json = {"store": "runs.sqlite", "park_after_seconds": 0.1}
+    sections: dict[str, Any] = {
+        "capabilities": ASKS,
+        "runs": {"store": "runs.sqlite", "park_after_seconds": 0.1},
+        "server": {"kernels": {JAVASCRIPT: True}},
+        "has_own_sandbox": True,
+    }
     peer = git()
     with monkeypatch.context() as before_the_upgrade:
-        for module in ("portal.app.composition", "sandbox_runtime.sandbox"):
-            before_the_upgrade.setattr(f"{module}.guest_component", lambda: earlier)
-        async with opened(
-            tmp_path, {"git": peer}, capabilities=ASKS, runs=settings, has_own_sandbox=True
-        ) as portal:
-            await portal.portal.sandbox()  # compiled anew, which takes long on a busy machine
-            code = "import random\na = await git.push(n=random.random())\nawait git.merge(id=7)\na"
-            run = (await waiting(portal, code))["run_id"]
+        for module in ("portal.app.kernels", "sandbox_runtime.sandbox"):
+            before_the_upgrade.setattr(
+                f"{module}.guest_component",
+                lambda of: earlier if of.name == kernel else guest_component(of),
+            )
+        async with opened(tmp_path, {"git": peer}, **sections) as portal:
+            await portal.portal.sandbox(kernel)  # compiled anew, which takes long on a busy machine
+            run = (await waiting(portal, SCRIPTS[kernel], kernel=kernel))["run_id"]
     earlier.unlink()
     assert kept.exists()
-    async with opened(
-        tmp_path, {"git": peer}, capabilities=ASKS, runs=settings, has_own_sandbox=True
-    ) as portal:
+    async with opened(tmp_path, {"git": peer}, **sections) as portal:
         done = await approved(portal, run)
         (pushed,) = (arguments for name, arguments in peer.calls if name == "push")
         assert done["result"] == pushed
         assert [name for name, _ in peer.calls] == ["push", "merge"]
-        assert await portal.result_of("1") == 1
+        assert await portal.result_of("1", kernel=kernel) == 1

@@ -8,10 +8,11 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 
 from manifests.grants import FileGrant, NetworkGrant
+from manifests.kernels import JAVASCRIPT, PYTHON, KernelName
 from manifests.portal_manifest import Capabilities
 from portal.base.errors import NO_UPSTREAMS
 from portal.base.tokens import count_tokens
-from portal.server.definitions import INSTRUCTIONS, MAX_NAMED_MODULES, tool_definitions
+from portal.server.definitions import INSTRUCTIONS, MAX_NAMED_MODULES, instructions, tool_definitions
 from tests.portal.peers import opened
 
 NOTHING = Capabilities()
@@ -20,10 +21,12 @@ EVERYTHING = Capabilities(
 )
 
 
-def definitions_as_a_client_shows_them(*modules: str, capabilities: Capabilities = NOTHING) -> str:
+def definitions_as_a_client_shows_them(
+    *modules: str, capabilities: Capabilities = NOTHING, kernels: tuple[KernelName, ...] = (PYTHON,)
+) -> str:
     shown = [
         {"name": tool.name, "description": tool.description, "inputSchema": tool.input_schema}
-        for tool in tool_definitions(capabilities, modules)
+        for tool in tool_definitions(capabilities, modules, kernels)
     ]
     return json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
 
@@ -31,7 +34,19 @@ def definitions_as_a_client_shows_them(*modules: str, capabilities: Capabilities
 @pytest.mark.parametrize("capabilities", [NOTHING, EVERYTHING])
 def test_definitions_cost_at_most_400_tokens_and_instructions_50(capabilities: Capabilities) -> None:
     assert count_tokens(definitions_as_a_client_shows_them(capabilities=capabilities)) <= 400
-    assert count_tokens(INSTRUCTIONS) <= 50
+    both = definitions_as_a_client_shows_them(capabilities=capabilities, kernels=(PYTHON, JAVASCRIPT))
+    assert count_tokens(both) <= 430
+    assert count_tokens(instructions((PYTHON, JAVASCRIPT))) <= 50
+
+
+def test_a_model_is_told_of_a_second_language_only_where_it_is_on() -> None:
+    both = definitions_as_a_client_shows_them(kernels=(JAVASCRIPT, PYTHON))
+    assert both.count('"kernel":{"enum":["javascript","python"]}') == 2, "in both tools"
+    assert "crm.get({id})" in both and "TypeScript" in both and "in Python never" in both
+    only = definitions_as_a_client_shows_them()
+    assert "kernel" not in only and "TypeScript" not in only
+    assert "Python and TypeScript functions" in instructions((JAVASCRIPT, PYTHON))
+    assert instructions((PYTHON,)) == INSTRUCTIONS
 
 
 def test_a_model_is_told_what_scripts_reach_and_nothing_that_they_do_not() -> None:

@@ -73,6 +73,8 @@ async def test_nonsense_starts_nothing(client: AsyncClient) -> None:
     told = {"Content-Type": "application/json"}
     for body in (b"", b"{", b"null", b'{"code": 1}', b'{"code": "ok", "more": 1}', b"\xff", b"[" * 1_000_000):
         assert error_of(await client.post("/runs", content=body, headers=told))[0] == 400, body[:30]
+    off = await client.post("/runs", json={"code": "ok", "kernel": "javascript"})
+    assert error_of(off) == (400, "kernel_off")
     for query in ("limit=0", "limit=1001", "limit=x", "open=maybe", "wait=61", "other=1"):
         assert error_of(await client.get(f"/runs?{query}")) == (400, "invalid_arguments"), query
     response = await client.post("/runs", json={"code": "x" * http.MAX_BODY_BYTES})

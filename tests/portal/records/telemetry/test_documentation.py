@@ -47,10 +47,11 @@ async def test_the_tables_name_what_a_collector_gets(tmp_path: Path) -> None:
     capabilities: Json = {"tools": {"allow": ["*"], "deny": ["store.secret"]}}
     async with collecting() as collector:
         telemetry = {"otlp": collector.url, "arguments": True}
-        async with opened(
-            tmp_path, {"store": peer}, telemetry=telemetry, capabilities=capabilities
-        ) as portal:
+        sections: dict[str, Json] = {"telemetry": telemetry, "capabilities": capabilities}
+        on: Json = {"kernels": {"javascript": True}}
+        async with opened(tmp_path, {"store": peer}, server=on, **sections) as portal:
             await portal.run("await store.echo(a=1)")
+            await portal.run("1", kernel="javascript")
             await portal.run("await store.fail()")
             await portal.run("await store.fail(a=1)")
             await portal.run("await store.nothing()")
