@@ -31,7 +31,7 @@ from mcp.client.stdio import stdio_client
 from benchmarks import processes
 from benchmarks.measuring import RESULTS, free_port, in_turns, machine, percentile, wait_for_port
 from benchmarks.registries import REGISTRIES, read_tools, served
-from portal.catalog.check.ty_server import REST_SECONDS
+from portal.catalog.check.language_server import REST_SECONDS
 from sandbox_runtime.aot import default_cache
 
 ROOT = Path(__file__).resolve().parent.parent

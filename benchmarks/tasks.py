@@ -1,14 +1,16 @@
 """Question: do scripts through the portal make exactly the calls, results and final states of tasks with known answers,
 and what do they cost in tokens and round trips, compared with calling the tools one by one?
 
-    python -m benchmarks.tasks [--tasks DIR] [--only ID ...]
+    python -m benchmarks.tasks [--tasks DIR] [--only ID ...] [--kernel javascript]
 
-Each task's scripts run as given, joined, in one `execute_code`, with the default manifest apart from `upstreams` and
-`server.output_tokens`. A recorder between portal and upstreams notes every `tools/call` as it was on the wire.
-Exit status 1 when one task differs. Writes benchmarks/results/tasks.json, unless only some tasks were run.
+Each task's scripts run as given, joined, in one `execute_code`, with the default manifest apart from `upstreams`,
+`server.output_tokens` and the kernel; for javascript they are translated line by line. A recorder between portal and
+upstreams notes every `tools/call` as it was on the wire. Exit status 1 when one task differs. Writes
+benchmarks/results/tasks.json (tasks_javascript.json), unless only some tasks were run.
 """
 
 import argparse
+import ast
 import contextlib
 import gzip
 import json
@@ -33,6 +35,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from benchmarks.measuring import RESULTS, free_port, machine, wait_for_port
+from manifests.kernels import JAVASCRIPT, PYTHON, KernelName
 from portal.base.tokens import compact, count_tokens
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -171,10 +174,31 @@ class Comparison:
     portal_round_trips: int
 
 
-def script_of(task: dict[str, Any]) -> str:
+def script_of(task: dict[str, Any], kernel: KernelName = PYTHON) -> str:
     lines = [line for turn in task["turns"] for line in turn["script"]]
     names = [line.split(" = ", 1)[0] for line in lines]
-    return "\n".join([*lines, f"[{', '.join(names)}]"])
+    own = (
+        lines if kernel == PYTHON else [f"const {in_javascript(ast.parse(line).body[0])};" for line in lines]
+    )
+    return "\n".join([*own, f"[{', '.join(names)}]"])
+
+
+def in_javascript(node: ast.AST) -> str:
+    """One of the tasks' lines, `r1 = namespace.function(a=r0["key"][0])`, or a part of it, in JavaScript."""
+    match node:
+        case ast.Assign(targets=[ast.Name(name)], value=value):
+            return f"{name} = {in_javascript(value)}"
+        case ast.Call(func=ast.Attribute(value=ast.Name(namespace), attr=name), args=[], keywords=keywords):
+            given = ", ".join(f"{each.arg}: {in_javascript(each.value)}" for each in keywords)
+            return f"await {namespace}.{name}({{{given}}})"
+        case ast.Subscript(value=value, slice=key):
+            return f"{in_javascript(value)}[{in_javascript(key)}]"
+        case ast.List(elts=items):
+            return f"[{', '.join(map(in_javascript, items))}]"
+        case ast.Name(id=name):
+            return name
+        case _:
+            return json.dumps(ast.literal_eval(node))
 
 
 def differences(task: dict[str, Any], answer: dict[str, Any], calls: list[dict[str, Any]]) -> list[str]:
@@ -220,16 +244,22 @@ async def portal_cost(portal: Client, task: dict[str, Any], script: str, answer_
 
 
 async def replay(
-    portal: Client, task: dict[str, Any], upstreams: Upstreams, recorder: Recorder, tools: int
+    portal: Client,
+    task: dict[str, Any],
+    upstreams: Upstreams,
+    recorder: Recorder,
+    tools: int,
+    kernel: KernelName,
 ) -> Comparison:
     names = [row["name"] for row in task["servers"]]
     for name in names:
         await upstreams.reset(name, task["entry"])
     definitions = [tool for name in names for tool in await upstreams.definitions(name)]
     recorder.calls.clear()
-    script = script_of(task)
+    script = script_of(task, kernel)
+    asked = {"code": script} if kernel == PYTHON else {"code": script, "kernel": kernel}
     with anyio.fail_after(DEADLINE_SECONDS):
-        result = await portal.call_tool("execute_code", {"code": script})
+        result = await portal.call_tool("execute_code", asked)
     found = differences(task, result.structured_content, recorder.calls)
     for name, wanted in task["final_state"].items():
         if (state := await upstreams.state(name)) != wanted:
@@ -245,15 +275,16 @@ async def replay(
     )
 
 
-async def replay_split(tasks: list[dict[str, Any]], script: Path, folder: Path) -> list[Comparison]:
+async def replay_split(
+    tasks: list[dict[str, Any]], script: Path, folder: Path, kernel: KernelName
+) -> list[Comparison]:
     with backends(tasks, script) as ports:
         recorder = Recorder(ports)
         async with httpx2.AsyncClient(timeout=60) as http, served(recorder.app(http)) as port:
             manifest = folder / "portal.yaml"
             rows = "\n".join(f"  {name}: {{url: 'http://127.0.0.1:{port}/{name}/mcp'}}" for name in ports)
-            manifest.write_text(
-                f"upstreams:\n{rows}\nserver: {{output_tokens: 200000, structured: true}}\n", "utf-8"
-            )
+            server = f"{{output_tokens: 200000, structured: true, kernels: {{{kernel}: true}}}}"
+            manifest.write_text(f"upstreams:\n{rows}\nserver: {server}\n", "utf-8")
             command = StdioServerParameters(
                 command=sys.executable,
                 args=["-m", "portal", "serve", "--config", str(manifest), "--log-level", "error"],
@@ -272,13 +303,13 @@ async def replay_split(tasks: list[dict[str, Any]], script: Path, folder: Path) 
                 upstreams = Upstreams(ports, http)
                 done = []
                 for task in tasks:
-                    done.append(await replay(portal, task, upstreams, recorder, tools))
+                    done.append(await replay(portal, task, upstreams, recorder, tools, kernel))
                     print(".", end="", flush=True, file=sys.stderr)
                 print(file=sys.stderr)
                 return done
 
 
-def report(done: list[Comparison], *, writes: bool) -> int:
+def report(done: list[Comparison], kernel: KernelName, *, writes: bool) -> int:
     right = [row for row in done if not row.differences]
     for row in done:
         for difference in row.differences[:4]:
@@ -292,7 +323,8 @@ def report(done: list[Comparison], *, writes: bool) -> int:
     print(f"round trips  {trips:>9,}                             {fewer:>9,} (one search a turn, one script)")
     if writes:
         rows = {"machine": machine(), "tasks": [vars(row) for row in done]}
-        (RESULTS / "tasks.json").write_text(json.dumps(rows, indent=1) + "\n", "utf-8")
+        name = "tasks.json" if kernel == PYTHON else f"tasks_{kernel}.json"
+        (RESULTS / name).write_text(json.dumps(rows, indent=1) + "\n", "utf-8")
     return 0 if len(right) == len(done) else 1
 
 
@@ -303,8 +335,8 @@ async def run(options: argparse.Namespace) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     for split in sorted({task["split"] for task in tasks}):
         chosen = [task for task in tasks if task["split"] == split]
-        done.extend(await replay_split(chosen, options.tasks / "upstream.py", folder))
-    return report(done, writes=not options.only)
+        done.extend(await replay_split(chosen, options.tasks / "upstream.py", folder, options.kernel))
+    return report(done, options.kernel, writes=not options.only)
 
 
 def parse_options(description: str | None) -> argparse.Namespace:
@@ -314,6 +346,7 @@ def parse_options(description: str | None) -> argparse.Namespace:
     )
     parser.add_argument("--tasks", type=Path, default=ROOT.parent / "shared" / "tasks")
     parser.add_argument("--only", nargs="*", metavar="ID")
+    parser.add_argument("--kernel", choices=[PYTHON, JAVASCRIPT], default=PYTHON)
     return parser.parse_args()
 
 
