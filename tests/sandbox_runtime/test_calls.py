@@ -44,18 +44,21 @@ async def test_a_lone_answer_is_sent_in_the_turn_of_its_call_and_those_of_one_mo
 
 async def test_timeout_in_the_script_cancels_its_call(run: Runner) -> None:
     port = EchoPort()
+    # Both are sent at once, so the answer to one shows that the other has begun, however slow the machine is.
     script = """
 import asyncio
+call = asyncio.ensure_future(git.hangs())
+await git.git_log()
 try:
     async with asyncio.timeout(0.02):
-        await git.hangs()
+        await call
 except TimeoutError:
     x = 'late'
 await git.git_log()
 x
 """
     assert await run.value(script, port=port) == "late"
-    assert port.cancelled == [1]
+    assert port.cancelled == [2]
 
 
 async def test_call_that_nobody_awaits_ends_with_the_run(run: Runner) -> None:
