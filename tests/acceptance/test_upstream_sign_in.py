@@ -31,7 +31,9 @@ def command(manifest: Path, *arguments: str) -> str:
     return "".join(told)
 
 
-@pytest.mark.parametrize("client", ["public", "confidential", "by hand"])
+@pytest.mark.parametrize(
+    "client", ["public", pytest.param("confidential", marks=pytest.mark.release), "by hand"]
+)
 def test_login_runs_renews_and_ends(tmp_path: Path, client: str) -> None:
     port, redirect_port = closed_port(), closed_port()
     redirect_uri = f"http://localhost:{redirect_port}/oauth/done"
