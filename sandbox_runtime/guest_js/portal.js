@@ -1,7 +1,6 @@
 // The object `portal`: functions of the portal itself, as in guest/portal_module.py.
 
 const SECONDS = { seconds: 1, minutes: 60, hours: 3600, days: 86_400 };
-const TEXT = /^text\/|json|xml/;
 let resultBytes = 0, usedBytes = 0, emitNotices = new Set();
 
 // Counts bytes of the result: the host would refuse more.

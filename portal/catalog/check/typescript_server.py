@@ -55,10 +55,8 @@ class TypescriptServer(LanguageServer):
 
     SUFFIX = ".ts"
     ENCODING = "utf-8"
-    WRITTEN: ClassVar = (
-        CHANGED,
-        CREATED,
-    )  # in this order: it reads a created file anew only if it did not know it
+    WRITTEN: ClassVar = (CHANGED, CREATED)
+    """In this order: it reads a created file anew only if it did not know it."""
     ENVIRONMENT: ClassVar = {
         # Go's signals between its own threads would end the process: its lock-down allows none.
         "GODEBUG": "asyncpreemptoff=1",
