@@ -180,7 +180,8 @@ def fetch_sources(scratch: Path) -> Path:
     hint = f"\nWithout network: put the sdist of {_SDIST} in a folder and its path in PIP_FIND_LINKS, or use a wheel."
     _finish(_start([*pip, "-r", str(scratch / "requirements.txt")], scratch), hint)
     with tarfile.open(next(scratch.glob("quickjs_ng-*.tar.gz"))) as archive:
-        archive.extractall(scratch, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python before 3.11.4 has none
+        archive.extractall(scratch)
     return next(scratch.glob("quickjs_ng-*/upstream-quickjs"))
 
 
