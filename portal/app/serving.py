@@ -16,7 +16,7 @@ from anyio.abc import ObjectReceiveStream, ObjectSendStream
 from mcp.server.lowlevel import Server
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.message import SessionMessage
-from mcp_types import jsonrpc_message_adapter
+from mcp_types import JSONRPCRequest, jsonrpc_message_adapter
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
@@ -154,19 +154,32 @@ class ClientMessages(ObjectReceiveStream[SessionMessage | Exception]):
     """The client's messages, one per line of stdin, as the SDK's read stream. Cancellable at any time.
 
     It reads in the task that handles them: a thread or another task makes trivial scripts slower.
+
+    A client may ask `server/discover`, not wait for the answer, and then open with the older `initialize`. The SDK has
+    chosen the newer protocol by then, and refuses that. So the messages end before `initialize`, `is_reopened` is true,
+    and whoever reads them again gets `initialize` first.
     """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._kept = bytearray()
+        self._last_request = ""
+        self.is_reopened = False
 
     async def receive(self) -> SessionMessage | Exception:
         if not (line := await self._line()):
             raise anyio.EndOfStream
         try:
-            return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+            message = jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValueError as error:  # the SDK answers it
             return error
+        if isinstance(message, JSONRPCRequest):
+            before, self._last_request = self._last_request, message.method
+            if (before, message.method) == ("server/discover", "initialize"):
+                self._kept[:0] = line.encode()
+                self.is_reopened = True
+                raise anyio.EndOfStream
+        return SessionMessage(message)
 
     async def _line(self) -> str:
         """The next line; "" after the last."""
@@ -226,15 +239,13 @@ async def serve_stdio(
 ) -> None:
     """Serve one client on stdin and stdout until it closes them. Anything else printed to stdout goes to stderr."""
     sys.stdout.flush()
-    answers = ClientAnswers(os.dup(sys.stdout.fileno()))
+    descriptor = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     with running(manifest, "", 0) as (own, announce):
         async with (
             open_portal(manifest, progress, profile=profile) as portal,
-            anyio.create_task_group() as tasks,
             _reloading(portal, portal.reload.apply, announce, anyio.CancelScope()),
         ):
-            tasks.start_soon(answers.write)
             server, client = build_server(portal), SeenClient(portal.runs.mask)
             server.middleware.append(client)
 
@@ -243,7 +254,16 @@ async def serve_stdio(
 
             console, messages = LazyConsole(portal, own.name, about, None), ClientMessages(sys.stdin.fileno())
             async with live(own, partial(status_of, own, portal, client), console.on_socket):
-                await server.run(messages, answers, server.create_initialization_options())
+                await _serve_messages(server, messages, descriptor)
+                if messages.is_reopened:
+                    await _serve_messages(server, messages, descriptor)
+
+
+async def _serve_messages(server: Server[Any], messages: ClientMessages, descriptor: int) -> None:
+    answers = ClientAnswers(descriptor)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(answers.write)
+        await server.run(messages, answers, server.create_initialization_options())
 
 
 @asynccontextmanager

@@ -17,6 +17,7 @@ from tests.acceptance.portal_process import (
     stdio_model,
     write_manifest,
 )
+from tests.warm_commands import warm_command
 
 pytestmark = pytest.mark.anyio
 
@@ -56,6 +57,42 @@ def test_sdk1_client_over_stdio(manifest: Path) -> None:
 
 def test_sdk1_client_over_http(portal: HttpPortal) -> None:
     assert_sdk1_told(sdk1_client("http", portal.url))
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_client_may_probe_for_the_newer_protocol_and_open_with_the_older(manifest: Path, waits: bool) -> None:
+    """Vercel's AI SDK gives the probe one second; GitHub's Copilot CLI reads the answer and ignores it."""
+    envelope = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "tests", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    opening = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "tests", "version": "1"},
+    }
+    with subprocess.Popen(
+        [*warm_command(), "serve", "--config", str(manifest)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as portal:
+        assert portal.stdin is not None and portal.stdout is not None
+
+        def send(**message: Json) -> None:
+            portal.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+            portal.stdin.flush()
+
+        def answer(number: int) -> dict[str, Json]:
+            return next(said["result"] for said in map(json.loads, portal.stdout) if said.get("id") == number)
+
+        send(id=0, method="server/discover", params={"_meta": envelope})
+        if waits:
+            assert "2026-07-28" in answer(0)["supportedVersions"]
+        send(id=1, method="initialize", params=opening)
+        send(method="notifications/initialized")
+        send(id=2, method="tools/list")
+        assert answer(1)["protocolVersion"] == "2025-11-25"
+        assert [tool["name"] for tool in answer(2)["tools"]] == TOOLS
+        portal.stdin.close()
 
 
 async def test_two_clients_share_one_http_portal(portal: HttpPortal) -> None:
