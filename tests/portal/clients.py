@@ -94,9 +94,13 @@ async def stdio_peer(serve: Callable[[Any, Any], Awaitable[None]]) -> AsyncItera
             try:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(until_signalled, relay, tasks.cancel_scope)
-                    answers = ClientAnswers(streams[1])
-                    tasks.start_soon(answers.write)
-                    await serve(ClientMessages(streams[0]), answers)
+                    messages = ClientMessages(streams[0])
+                    for _ in range(2):  # again, if it opened with the older handshake after the probe
+                        answers = ClientAnswers(streams[1])
+                        tasks.start_soon(answers.write)
+                        await serve(messages, answers)
+                        if not messages.is_reopened:
+                            break
                     tasks.cancel_scope.cancel()
             except* BrokenPipeError:  # no one reads any longer
                 pass
