@@ -25,6 +25,8 @@ from upstreams.transports.wire import Wire, is_closed, with_stderr
 PROBE_SECONDS: Final = 0.5
 HTTP_PROBE_SECONDS: Final = 10.0
 """A server that has not answered the probe by then is also sent the handshake. The first is for a shared stream."""
+BOTH_SECONDS: Final = 0.25
+"""A server that answers the handshake may also answer the probe, so long after it."""
 
 WireOpener: TypeAlias = Callable[[Diagnostics], AbstractAsyncContextManager[Wire]]
 """Connects to one upstream over its transport. Raises UpstreamError."""
@@ -176,7 +178,8 @@ async def _negotiate(client: ClientSession, wire: Wire, handshake_first: bool) -
 
     The SDK's `auto` mode does the same, but only with its own dispatcher. Servers that do not know the probe answer
     with an error, ignore it, end at once, or (Python SDK before 1.9.2) end when they read the next message. So the
-    handshake does not wait long for an answer. A slow server answers both in order; the first one counts.
+    handshake does not wait long for an answer. A slow server answers both, those on the Rust SDK in any order, and then
+    serves the newer revision.
     """
     if handshake_first:
         await _initialize(client)
@@ -187,7 +190,12 @@ async def _negotiate(client: ClientSession, wire: Wire, handshake_first: bool) -
         if is_ignored := not attempts[0].done():
             attempts.append(asyncio.ensure_future(_initialize(client)))
             await asyncio.wait(attempts, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(attempts[:1], timeout=BOTH_SECONDS)
         if attempts[0].done() and await _is_understood(attempts[0], wire):
+            for attempt in attempts[1:]:
+                attempt.cancel()
+            await asyncio.gather(*attempts[1:], return_exceptions=True)
+            client.adopt(attempts[0].result())  # it may have been answered first, and the handshake second
             return False
         try:
             await (attempts[1] if is_ignored else _initialize(client))

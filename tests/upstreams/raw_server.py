@@ -359,8 +359,33 @@ ACTIONS = {
         *(cancelled, crash, flood, environment, ask, change),
     )
 }
-# Reactions of servers that do not know `server/discover`, besides an error.
+
+
+def answer_both(is_probe_first):
+    """As servers on the Rust SDK that start slowly; from then on requests need the envelope of 2026-07-28."""
+
+    def react(probe):
+        refusal = {"code": -32602, "message": "request _meta is missing"}
+        METHODS["tools/list"] = lambda request: (
+            list_tools(request)
+            if "_meta" in request.get("params", {})
+            else send({"id": request["id"], "error": refusal})
+        )
+        handshake = json.loads(sys.stdin.readline())
+        if not is_probe_first:
+            initialize(handshake)
+            sys.stdin.readline()  # the client has read the answer
+        answer(probe, {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}})
+        if is_probe_first:
+            initialize(handshake)
+
+    return react
+
+
+# Reactions of servers that do not know `server/discover`, besides an error, and of one that does.
 PROBES = {
+    "comes first": answer_both(True),
+    "comes last": answer_both(False),
     "ignores": lambda request: None,
     "has no id": lambda request: send({"id": None, "error": {"code": -32700, "message": "what?"}}),
     "complains": lambda request: write("unknown method server/discover"),
