@@ -52,7 +52,7 @@ GATHER_SECONDS: Final = 0.05
 """Calls of a run that begin to wait within this time share one form."""
 
 UNATTENDED_SECONDS: Final = 0.1
-"""How soon a waiting run is suspended for which no client waits."""
+"""How soon a waiting run is suspended at the earliest, and if no client waits for it."""
 
 
 class Runs:
@@ -106,9 +106,9 @@ class Runs:
         """The journal for one segment of a run; None without a store."""
         if self.store is None:
             return None
-        # No client waits for the answer of a run that the portal resumes.
+        # No client waits for the answer of a run that the portal resumes. Without a pause, the wait would spin.
         is_attended = not piece.epoch or self.questions.channel(piece.run_id) is not NO_CLIENT
-        park_seconds = self.settings.park_after_seconds if is_attended else UNATTENDED_SECONDS
+        park_seconds = max(self.settings.park_after_seconds if is_attended else 0, UNATTENDED_SECONDS)
         return Journal(piece, self, self.store, park_seconds, recording, ledger, authorization)
 
     def fence(self, run: str) -> None:
