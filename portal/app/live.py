@@ -7,6 +7,7 @@ Rule 2: nothing is imported or allocated for it before the first connection.
 
 import asyncio
 import os
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict
@@ -105,7 +106,9 @@ async def live(
         own.socket.parent.chmod(0o700)
         with address(own.socket) as path:
             loop = asyncio.get_running_loop()
-            server = await loop.create_unix_server(peer, path, start_serving=False)
+            # Python 3.13 would remove it too, but by this path, which leads nowhere later, and complain on stderr.
+            kept: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
+            server = await loop.create_unix_server(peer, path, start_serving=False, **kept)
         own.socket.chmod(PRIVATE)
         await server.start_serving()  # no one could connect before
     except OSError as error:
