@@ -94,6 +94,14 @@ INPUT_SCHEMAS: Final[dict[str, dict[str, Json]]] = {
 """The schemas that clients see. The parser enforces more: bounds, and which arguments exclude each other."""
 
 
+_SHOWN_AT_ONCE: Final[dict[str, Json]] = {"anthropic/alwaysLoad": True}
+"""Claude Code hides the tools of MCP servers behind a search of its own, unless they say this. Two tools that replace
+hundreds need no search: it would cost a model a turn, and docs_search is one already.
+
+Source: code.claude.com/docs/en/mcp, "Exempt a server from deferral".
+"""
+
+
 def tool_definitions(
     capabilities: Capabilities, modules: Sequence[str] = (), kernels: Sequence[KernelName] = (PYTHON,)
 ) -> list[Tool]:
@@ -120,6 +128,7 @@ def tool_definitions(
             description=_DOCS_SEARCH_DESCRIPTION,
             input_schema=schemas[DOCS_SEARCH],
             annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False),
+            _meta=_SHOWN_AT_ONCE,
         ),
         Tool(
             name=EXECUTE_CODE,
@@ -127,5 +136,6 @@ def tool_definitions(
             description=described.replace("{capabilities}", describe_capabilities(capabilities)),
             input_schema=schemas[EXECUTE_CODE],
             annotations=ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=True),
+            _meta=_SHOWN_AT_ONCE,
         ),
     ]

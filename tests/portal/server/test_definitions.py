@@ -39,6 +39,10 @@ def test_definitions_cost_at_most_400_tokens_and_instructions_50(capabilities: C
     assert count_tokens(instructions((PYTHON, JAVASCRIPT))) <= 50
 
 
+def test_claude_code_shows_both_tools_without_a_search_of_its_own() -> None:
+    assert [tool.meta for tool in tool_definitions(NOTHING)] == [{"anthropic/alwaysLoad": True}] * 2
+
+
 def test_a_model_is_told_of_a_second_language_only_where_it_is_on() -> None:
     both = definitions_as_a_client_shows_them(kernels=(JAVASCRIPT, PYTHON))
     assert both.count('"kernel":{"enum":["javascript","python"]}') == 2, "in both tools"
