@@ -214,7 +214,7 @@ class Execution:
         head, manifest = piece.head, self.authority.manifest
         request, caller, limits = head.request, head.caller, RunLimits.of(manifest, head)
         notices = (*limits.notices, *([] if manifest.portal.upstreams else [NO_UPSTREAMS]))
-        channel.stage("waiting for a sandbox process")
+        channel.stage("waiting for a sandbox process; the first one on a machine is compiled")
         try:
             sandbox = await self.sandbox(head.kernel)
         except RunsError as error:
