@@ -20,6 +20,7 @@ from portal.cli.answers import print_answer
 from portal.cli.terminal import Terminal, shell_command, upstreams_tried
 from portal.records.ledger import Ledger
 from portal.runs.answer import Answer
+from portal.server.portal import Portal
 from sandbox_runtime.result import RunError
 from upstreams.fleet import Fleet
 
@@ -52,21 +53,35 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
             request = ExecuteCode(code, timeout_seconds=options.timeout, kernel=kernel)
             caller = replace(LOCAL, client="command line")
             answer = await portal.execution.run(request, caller, ledger)
-            if answer.status == "waiting":
-                for notice in answer.structured()["notices"]:
-                    terminal.note(notice)
-                for call in answer.waiting:
-                    if call["kind"] in ("ask", "approve"):
-                        words = "runs", "approve", answer.run_id, str(call["seq"])
-                        terminal.note(f"decide with: {shell_command(manifest, *words)}")
-                answer = await portal.runs.final_answer(answer.run_id, to_its_end=True)
         except anyio.get_cancelled_exc_class():
             answer = _interrupted(ledger)
             if answer.calls or answer.stdout or options.json:
                 print_answer(answer, options.json, terminal, output_tokens)
             raise
+        if answer.status == "waiting":
+            answer = await _final_answer(portal, answer, manifest, options, terminal)
     print_answer(answer, options.json, terminal, output_tokens)
     return 0 if answer.status == "ok" else 1
+
+
+async def _final_answer(
+    portal: Portal, waits: Answer, manifest: Manifest, options: Namespace, terminal: Terminal
+) -> Answer:
+    """The answer of a run that waits, once it has ended. Interrupted, it says that the run outlives this command."""
+    for notice in waits.structured()["notices"]:
+        terminal.note(notice)
+    for call in waits.waiting:
+        if call["kind"] in ("ask", "approve"):
+            words = "runs", "approve", waits.run_id, str(call["seq"])
+            terminal.note(f"decide with: {shell_command(manifest, *words)}")
+    try:
+        return await portal.runs.final_answer(waits.run_id, to_its_end=True)
+    except anyio.get_cancelled_exc_class():
+        if options.json:
+            print_answer(waits, True, terminal, manifest.portal.server.output_tokens)
+        cancel = shell_command(manifest, "runs", "cancel", waits.run_id)
+        terminal.note(f"the run stays open, and goes on in the next portal. To end it: {cancel}")
+        raise
 
 
 def _interrupted(ledger: Ledger) -> Answer:

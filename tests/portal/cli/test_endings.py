@@ -17,6 +17,8 @@ from tests.portal.app.test_signed_in_streams import HELLO
 from tests.portal.commands import COMMAND_SECONDS, started
 from tests.portal.peers import raw, raw_tools, write_manifest
 
+CANCEL = "mcp-code-portal runs cancel"
+
 
 @contextmanager
 def running(*arguments: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
@@ -83,6 +85,22 @@ def test_a_script_tells_what_calls_in_flight_may_have_done(
         rows = [line.split() for line in err.splitlines()]
         states = [row[1] for row in rows if row and row[0].isdigit()]
     assert states == ["done", "unknown", "unknown", "not_started"]
+
+
+def test_a_run_that_waits_for_a_person_stays_open_and_says_so(tmp_path: Path) -> None:
+    ask = {"tools": {"ask": ["raw.echo"]}}
+    write_manifest(tmp_path, {"raw": raw(tools=raw_tools("echo"))}, capabilities=ask)
+    (tmp_path / "script.py").write_text("await raw.echo()")
+    with running("run", "script.py", "--json", cwd=tmp_path) as process:
+        assert process.stderr
+        assert any("decide with: mcp-code-portal runs approve" in line for line in process.stderr)
+        assert ended_by(process, signal.SIGINT) == 130
+        out, err = process.communicate()
+    answer = json.loads(out)
+    assert (answer["status"], answer["error"]) == ("waiting", None)
+    assert (
+        f"the run stays open, and goes on in the next portal. To end it: {CANCEL} {answer['run_id']}" in err
+    )
 
 
 def test_a_server_that_is_still_starting(tmp_path: Path) -> None:
