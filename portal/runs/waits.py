@@ -111,7 +111,7 @@ class Waits:
         reason = decision.get("reason") or ""
         why = f": {reason[:MAX_QUESTION_CHARACTERS]}" if reason else ""
         raise RunsError(
-            "denied", f"a person denied {function}{why}", "Nothing was sent. Do not try to do it another way."
+            "denied", f"{function} was denied{why}", "Nothing was sent. Do not try to do it another way."
         )
 
     async def _sleep(self, seq: int, arguments: Mapping[str, Json]) -> None:
