@@ -304,7 +304,8 @@ class _Hops:
             self.host = request.url.raw_host.decode("ascii")
             try:
                 if self.fetcher.requests >= network.grant.requests:
-                    message = f"the request was not sent: {network.name('requests')} is used up"
+                    what = "the request was not sent" if self.state == "not_started" else "the redirect was not followed"
+                    message = f"{what}: {network.name('requests')} is used up"
                     hint = "Fetch less, or in several scripts."
                     raise FetchError("fetch_requests_limit", message, hint)
                 self.fetcher.requests += 1
