@@ -29,18 +29,9 @@ _SDIST_SHA256 = "43d2e48272208721a7aaea8e3f02d4b9318f12ef20cc4f5421b59d9a470706e
 _C_FILES = ("quickjs.c", "libregexp.c", "libunicode.c", "dtoa.c")
 _LONGEST = "quickjs.c"
 _C_SECONDS = 1200
-_COMPILE = (
-    "cc",
-    "-target",
-    "wasm32-wasi",
-    "-O2",
-    "-fno-sanitize=all",
-    "-DNDEBUG",
-    "-D_GNU_SOURCE",
-    "-w",
-    "-c",
-)
-_LINK = ("cc", "-target", "wasm32-wasi", "-mexec-model=reactor", "-s", "-Wl,-z,stack-size=1048576")
+_CC = ("cc", "-target", "wasm32-wasi")
+_COMPILE = (*_CC, "-O2", "-fno-sanitize=all", "-DNDEBUG", "-D_GNU_SOURCE", "-w", "-c")
+_LINK = (*_CC, "-mexec-model=reactor", "-s", "-Wl,-z,stack-size=1048576")
 _LIBRARY = ("values.js", "builtins.js", "calls.js", "portal.js", "globals.js", "library.js")
 """The parts of one function, in this order."""
 

@@ -160,7 +160,7 @@ class Waits:
     async def _approve(self, seq: int, arguments: Mapping[str, Json]) -> bool:
         asked = arguments.get("question")
         if not isinstance(asked, str) or not asked.strip():
-            raise _invalid("portal.approve takes a question", asked)
+            raise _invalid("portal.approve takes one text, the question", asked)
         shown: dict[str, Json] = {"question": asked[:MAX_QUESTION_CHARACTERS]}
         await self._decided(CallRow("", seq, "approve", APPROVE, "waiting"), shown)
         return True

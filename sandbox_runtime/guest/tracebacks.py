@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import difflib
 import errno
+import inspect
 import json
 import linecache
 import os
@@ -17,6 +18,7 @@ from typing import Any
 
 from sandbox_runtime.guest.analysis.absences import NO_FILES, NO_INPUT, NO_SOCKETS, missing_module
 from sandbox_runtime.guest.calls import ToolError
+from sandbox_runtime.guest.portal_module import PortalModule
 from sandbox_runtime.guest.results import Results
 from sandbox_runtime.guest.script import FILENAME
 
@@ -44,6 +46,7 @@ _GATHERED = (
     "asyncio.gather expects calls that are not awaited: `await asyncio.gather(a(), b())`, or for a list "
     "`await asyncio.gather(*calls)`."
 )
+_PORTAL = re.compile(r"PortalModule\.([a-z]\w*)\(\) ")
 _NAME = re.compile(r"""(?<![\w."'])[A-Za-z_]\w*""")
 _MAX_NAMED = 2
 _MAX_KEYS = 8
@@ -157,10 +160,8 @@ def _hint(error: BaseException, namespaces: Collection[str]) -> str:
             return missing_module(error.name or "", namespaces)
         case ImportError() if error.name == "tools":
             return f"Namespaces: {', '.join(sorted(namespaces)) or 'none'}"
-        case TypeError() if any(
-            frame.f_code is _GATHER for frame, _ in traceback.walk_tb(error.__traceback__)
-        ):
-            return _GATHERED
+        case TypeError():
+            return _arguments_hint(error)
         case RuntimeError() | EOFError():
             return _RUNTIME.get(str(error), "")
         case OSError() if isinstance(error, socket.gaierror) or hasattr(error, "reason"):
@@ -169,6 +170,16 @@ def _hint(error: BaseException, namespaces: Collection[str]) -> str:
             # A mounted workspace replaces this function.
             return NO_FILES if os.getcwd is posix.getcwd else _FILES
     return ""
+
+
+def _arguments_hint(error: TypeError) -> str:
+    """What a call takes whose arguments Python refused, or ""."""
+    if any(frame.f_code is _GATHER for frame, _ in traceback.walk_tb(error.__traceback__)):
+        return _GATHERED
+    if not (found := _PORTAL.match(str(error))) or found[1] not in vars(PortalModule):
+        return ""
+    given, _, _ = str(inspect.signature(getattr(PortalModule, found[1]))).partition(" -> ")
+    return f"It takes: portal.{found[1]}{given}".replace("(self, ", "(").replace("typing.", "")
 
 
 def _shapes(error: BaseException, results: Results) -> str:

@@ -110,9 +110,12 @@ async def error(run: Runner, script: str) -> RunError:
         ("docs_search()", "await portal.search("),
         ("from tools import gihtub", "github, time_"),
         ("import gihtub", "namespace github?"),
+        ("await portal.approve()", "It takes: portal.approve(question: str)"),
+        ("await portal.approve(text='x')", "It takes: portal.approve(question: str)"),
+        ("await portal.resources('a', 'b')", "It takes: portal.resources(upstream: Any = None)"),
     ],
 )
-async def test_unknown_namespace_is_led_to_the_one_that_is_there(run: Runner, script: str, told: str) -> None:
+async def test_wrong_name_or_call_is_led_to_the_right_one(run: Runner, script: str, told: str) -> None:
     assert told in (await error(run, script)).hint
 
 
