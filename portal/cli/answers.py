@@ -27,12 +27,12 @@ def _show(answer: dict[str, Json], terminal: Terminal) -> None:
         terminal.result(answer["stdout"])
     if answer["result"] is not None:
         terminal.json(answer["result"])
+    waiting = {view["seq"] for view in answer.get("waiting", ())}
     for row in answer["calls"]:
         error = f"  {row['error']['code']}: {row['error']['message']}" if "error" in row else ""
         many = f" x{row['count']}" if "count" in row else ""
-        terminal.note(
-            f"{row['seq']:>4}  {row['state']:<11} {row['ms']:>8} ms  {row['function']}{many}{error}"
-        )
+        state = "waiting" if row["seq"] in waiting else row["state"]
+        terminal.note(f"{row['seq']:>4}  {state:<11} {row['ms']:>8} ms  {row['function']}{many}{error}")
     for notice in answer["notices"]:
         terminal.note(f"notice: {notice}")
     if error := answer["error"]:

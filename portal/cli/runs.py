@@ -28,21 +28,9 @@ from portal.identity.approvers import Approvers, Decider
 from portal.records.store.places import Place, components_folder, holding, open_tables, place_of
 from portal.records.store.records import OPEN, CallRow, RunRow, StoredRun, StoreError, ambiguous, short_id
 from portal.records.store.run_tables import RunTables
+from portal.runs import decisions
 from portal.runs.answer import awaited
 from portal.runs.components import Components
-from portal.runs.decisions import (
-    add_messages,
-    answer_of,
-    call_to_decide,
-    cancel_run,
-    decide_call,
-    details,
-    find_run,
-    fork_run,
-    run_view,
-    unknown_run,
-    waiting_view,
-)
 from portal.runs.past import Past, RunHead
 from portal.runs.shown_calls import readable
 from sandbox_runtime.errors import DivergenceError, RecordError
@@ -72,7 +60,7 @@ def _stores(manifest: Manifest, terminal: Terminal, run: str = "") -> Iterator[d
     with ExitStack() as stack:
         if isinstance(own, str) or own.exists():
             settings = manifest.portal.runs
-            on_note = partial(add_messages, webhooks=settings.webhooks, base=settings.public_url)
+            on_note = partial(decisions.add_messages, webhooks=settings.webhooks, base=settings.public_url)
             tables = stack.enter_context(closing(open_tables(own, manifest, on_note=on_note)))
             opened[tables] = own
         if manifest.path is None or (run and not any(tables.listed(written=run) for tables in opened)):
@@ -104,7 +92,7 @@ def _named(
 def _loaded(tables: RunTables, run: str) -> StoredRun:
     """Everything about the run. Raises RunsError: it was deleted."""
     if (stored := tables.load(run)) is None:
-        raise unknown_run(run)
+        raise decisions.unknown_run(run)
     return stored
 
 
@@ -121,7 +109,10 @@ async def list_runs(manifest: Manifest, options: Namespace, terminal: Terminal) 
     newest = sorted(rows.values(), key=lambda each: (each[0].state not in OPEN, -each[0].began))
     listed = newest[: options.limit]
     if options.json:
-        views = [{**run_view(row, caller), "waiting": waiting_view(calls)} for row, caller, calls in listed]
+        views = [
+            {**decisions.run_view(row, caller), "waiting": decisions.waiting_view(calls)}
+            for row, caller, calls in listed
+        ]
         terminal.json(views)
     elif listed:
         _list(listed, terminal)
@@ -135,7 +126,7 @@ async def list_runs(manifest: Manifest, options: Namespace, terminal: Terminal) 
 async def show(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     with _named(manifest, options, terminal) as (tables, run, _):
         stored = _loaded(tables, run)
-    told = details(stored)
+    told = decisions.details(stored)
     if options.json:
         terminal.json(told)
         return 0
@@ -152,7 +143,9 @@ async def show(manifest: Manifest, options: Namespace, terminal: Terminal) -> in
         terminal.line(f"{decision.pop('decision', 'decided')}: call {each['seq']} ({each['function']})")
         for name, value in decision.items():
             _show(name, value, terminal.line)
-    print_answer(answer_of(stored), False, terminal, manifest.portal.server.output_tokens)
+    # Calls also wait while the run makes others.
+    answer = replace(decisions.answer_of(stored), waiting=told["waiting"])
+    print_answer(answer, False, terminal, manifest.portal.server.output_tokens)
     return 0
 
 
@@ -203,7 +196,7 @@ async def wait(manifest: Manifest, options: Namespace, terminal: Terminal) -> in
     if stored.row.state in OPEN:
         terminal.error(f"run {run} has not ended within {options.timeout:g} s: it is {stored.row.state}")
         return TIMED_OUT
-    answer = answer_of(stored)
+    answer = decisions.answer_of(stored)
     print_answer(answer, options.json, terminal, manifest.portal.server.output_tokens)
     return 0 if answer.status == "ok" else 1
 
@@ -212,11 +205,11 @@ async def decide(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
     """Approve or deny a call that waits for a person. Exits with 2 if an approval is not confirmed."""
     state = "approved" if options.is_approved else "denied"
     with _named(manifest, options, terminal) as (tables, run, _):
-        row = find_run(tables, run, None)
-        call = call_to_decide(tables, row, options.seq)
+        row = decisions.find_run(tables, run, None)
+        call = decisions.call_to_decide(tables, row, options.seq)
         asks = options.is_approved and not options.yes and call.state == "waiting"
         # Printed outside of the transaction, because a slow terminal would hold the portal's lock.
-        for view in waiting_view([call]) if asks or not options.json else []:
+        for view in decisions.waiting_view([call]) if asks or not options.json else []:
             # On stderr, where the question is: stdout may go elsewhere.
             line = terminal.note if asks else terminal.line
             _show_call(view, f"{run}:", line)
@@ -227,7 +220,9 @@ async def decide(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
         with tables.transaction(is_lasting=True):
             decider = Decider(f"{person('cli')} --yes" if options.yes else person("cli"))
             more = {"reason": options.reason, "arguments": options.arguments}
-            decide_call(tables, run, call.seq, decider, Approvers(), is_approved=options.is_approved, **more)
+            decisions.decide_call(
+                tables, run, call.seq, decider, Approvers(), is_approved=options.is_approved, **more
+            )
         state = state if call.state == "waiting" else "revoked for later calls"
         view = {"run_id": run, "seq": call.seq, "function": call.function, "state": state}
         _print_change(view, f"call {call.seq} is {state}", options, terminal)
@@ -237,7 +232,7 @@ async def decide(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
 
 async def cancel(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     with _named(manifest, options, terminal) as (tables, run, _), tables.transaction(is_lasting=True):
-        cancel_run(tables, run)
+        decisions.cancel_run(tables, run)
     _print_change({"run_id": run, "state": "cancelled"}, f"run {run} is cancelled", options, terminal)
     return 0
 
@@ -294,9 +289,9 @@ async def fork(manifest: Manifest, options: Namespace, terminal: Terminal) -> in
         if not options.yes and not await terminal.is_confirmed("Go on?"):
             return USAGE_ERROR
         with tables.transaction(is_lasting=True):
-            row = fork_run(tables, run, options.at, code)
+            row = decisions.fork_run(tables, run, options.at, code)
         text = f"{row.id} continues from there. Its answer: {shell_command(manifest, 'runs', 'wait', row.id)}"
-        _print_change(run_view(row, tables.caller(row.owner)), text, options, terminal)
+        _print_change(decisions.run_view(row, tables.caller(row.owner)), text, options, terminal)
         _note_if_not_running(tables, row.id, terminal)
     return 0
 
@@ -426,7 +421,7 @@ def _note_if_not_running(tables: RunTables, run: str, terminal: Terminal) -> Non
 
 
 def _what(calls: Sequence[CallRow]) -> str:
-    first, *others = [*map(awaited, waiting_view(calls))] or [""]
+    first, *others = [*map(awaited, decisions.waiting_view(calls))] or [""]
     return f"{first} +{len(others)}" if others else first
 
 

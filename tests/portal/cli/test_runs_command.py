@@ -112,8 +112,9 @@ class Shell:
         self.begin()
         shown = json.dumps(ASKED).encode()
         calls = [CallRow(RUN, seq, "ask", "git.push", "waiting", shown=shown) for seq in seqs]
+        made = tuple(EntryRow(seq, "git.push", "not_started", "", 1.5, 0.0, None, (), "") for seq in seqs)
         with self.store.transaction():
-            self.store.advance(RUN, 1, calls=calls)
+            self.store.advance(RUN, 1, calls=calls, chunk=dump_chunk((), made))
             if is_parked:
                 self.store.park(RUN, 1, seqs)
 
@@ -182,6 +183,12 @@ def test_show_escapes_what_scripts_and_upstreams_wrote(shell: Shell) -> None:
     assert "\x1b" not in done.stdout and "\u202e" not in done.stdout
     for told in ("# release <U+001B>[2J notes", "main<U+202E>", "portal.yaml:3:9", "5" * 64, "git.push"):
         assert told in done.stdout
+
+
+@pytest.mark.parametrize("is_parked", [True, False])
+def test_show_says_that_a_call_waits(shell: Shell, is_parked: bool) -> None:
+    shell.ask(3, is_parked=is_parked)
+    assert re.search(r"^ +3  waiting +1.5 ms  git.push$", shell("show", RUN).stderr, re.MULTILINE)
 
 
 # Waiting
