@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shlex
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -44,13 +45,21 @@ def _folder(environ: Mapping[str, str], variable: str, usual: str, on_mac: str) 
     return (Path(chosen) if os.path.isabs(chosen) else home / usual) / _NAME
 
 
+def check_state(*names: str) -> None:
+    """Raises ManifestError: this user may not read the state folder, or one of these in it, as after `sudo serve`."""
+    root = state_folder(os.environ)
+    for each in (root.parent, root, *(root / name for name in names)):
+        if os.path.isdir(each) and not os.access(each, os.R_OK | os.X_OK):
+            hint = f'Make it yours: sudo chown -R "$(id -u)" {shlex.quote(str(min(each, root)))}'
+            raise ManifestError([Problem("this user may not read it", hint=hint)], str(each))
+
+
 def is_private(folder: Path) -> bool:
     """Whether only this user can write to the folder."""
-    try:
+    with suppress(OSError):
         status = folder.stat()
-    except OSError:
-        return False
-    return status.st_uid == os.geteuid() and not status.st_mode & 0o022
+        return status.st_uid == os.geteuid() and not status.st_mode & 0o022
+    return False
 
 
 PRIVATE: Final = 0o600

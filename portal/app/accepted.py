@@ -19,9 +19,9 @@ import structlog
 from manifests.errors import ManifestError
 from manifests.loader import read_files, written
 from manifests.manifest import Manifest
-from manifests.own_files import ManifestFiles, differing, lock_path, state_folder, write_whole
+from manifests.own_files import ManifestFiles, check_state, differing, lock_path, state_folder, write_whole
 from manifests.references import env_path
-from portal.app.running import RunningPortal, announced, running_portals
+from portal.app.running import PORTALS, RunningPortal, announced, running_portals
 
 log = structlog.get_logger()
 
@@ -31,12 +31,15 @@ class Acceptance:
 
     It is found by the path as written, because a link may lead elsewhere tomorrow, and by where the path leads, because
     others may get there by another path. All these paths share one record, which has the names of those who accepted.
+
+    Raises ManifestError: the record, or what is known of running portals, is another user's.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        root = state_folder(os.environ) / "accepted"
-        self._names = [root / hashlib.sha256(os.fsencode(way)).hexdigest()[:32] for way in _ways(path)]
+        names = [f"accepted/{hashlib.sha256(os.fsencode(way)).hexdigest()[:32]}" for way in _ways(path)]
+        check_state(PORTALS, "accepted", *names)
+        self._names = [state_folder(os.environ) / name for name in names]
         self.folder = next((each for each in self._names if each.exists()), self._names[0])
         self._record = self.folder / "accepted.json"
 

@@ -17,7 +17,7 @@ from typing import Final
 from manifests.own_files import PRIVATE, UNFINISHED, locked, state_folder
 from portal.app.peer import is_descendant
 
-_FOLDER: Final = "portals"
+PORTALS: Final = "portals"  # in the state folder
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class RunningPortal:
 
     @property
     def socket(self) -> Path:
-        return state_folder(os.environ) / _FOLDER / f"{self.name}.sock"
+        return state_folder(os.environ) / PORTALS / f"{self.name}.sock"
 
 
 @contextmanager
@@ -91,7 +91,7 @@ def is_portal_port(port: int) -> bool:
 def running_portals() -> list[RunningPortal]:
     """The running portals of this user, by process. Removes the files of those that were killed."""
     found = []
-    for path in sorted((state_folder(os.environ) / _FOLDER).glob("[0-9]*.json")):
+    for path in sorted((state_folder(os.environ) / PORTALS).glob("[0-9]*.json")):
         with suppress(OSError, ValueError, TypeError), locked(path, fcntl.LOCK_SH) as is_left:
             if is_left:
                 path.with_suffix(".sock").unlink(missing_ok=True)

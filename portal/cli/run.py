@@ -85,8 +85,6 @@ async def _final_answer(
 
 
 def _interrupted(ledger: Ledger) -> Answer:
-    hint = ""
-    if ledger.count("unknown"):
-        hint = "A call with the state `unknown` may have happened: check before running the script again."
-    error = RunError("cancelled", "the run was interrupted", hint=hint)
+    advice = "A call with the state `unknown` may have happened: check before running the script again."
+    error = RunError("cancelled", "the run was interrupted", hint=advice if ledger.count("unknown") else "")
     return Answer("error", ledger.run_id, stdout=ledger.stdout, error=error, calls=ledger.rows())

@@ -15,8 +15,10 @@ from dataclasses import asdict
 from http.client import HTTPConnection, HTTPException
 from typing import Any, Final
 
+from manifests.errors import ManifestError
+from manifests.own_files import check_state
 from portal.app.peer import is_from
-from portal.app.running import RunningPortal, address, outer_portals
+from portal.app.running import PORTALS, RunningPortal, address, outer_portals
 from portal.base.plain_text import shown_path
 from portal.base.times import age
 from portal.base.tokens import BYTES_OF_TOKEN
@@ -32,8 +34,14 @@ _MAX_NEEDS: Final = 10
 
 
 def command(options: Namespace) -> int:
-    """Print it. Exits with 1 if anything needs a person or is down."""
-    portals, terminal = outer_portals(), Terminal()
+    """Print it. Exits with 1 if anything needs a person or is down, and with 2 if its files are another user's."""
+    terminal = Terminal()
+    try:
+        check_state(PORTALS)
+    except ManifestError as error:
+        terminal.error(*error.lines())
+        return 2
+    portals = outer_portals()
     with ThreadPoolExecutor(max(len(portals), 1)) as threads:
         found = [*threads.map(_asked, portals)]
     sections = [*found, *_left()]

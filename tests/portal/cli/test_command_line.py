@@ -12,7 +12,7 @@ import pytest
 
 from manifests.json_value import Json
 from tests.portal.app.test_signed_in_streams import HELLO
-from tests.portal.commands import COMMAND, COMMAND_SECONDS, Done, PortalCommand, finished, started
+from tests.portal.commands import COMMAND, COMMAND_SECONDS, Done, PortalCommand, ended, finished, started
 from tests.portal.peers import raw, raw_tools, write_manifest
 
 
@@ -68,6 +68,19 @@ def test_mistyped_word_names_the_one_that_was_meant(
     portal: PortalCommand, bare: Path, words: str, meant: str
 ) -> None:
     assert f"did you mean {meant}?" in portal(*words.split(), cwd=bare).stderr
+
+
+@pytest.mark.parametrize("command", ["serve", "status", "check", "reload"])
+def test_state_folder_of_another_user_is_an_error_that_says_what_to_do(tmp_path: Path, command: str) -> None:
+    write_manifest(tmp_path, {})
+    for name in ("accepted", "portals"):
+        (tmp_path / "mcp-code-portal" / name).mkdir(parents=True, mode=0)
+    # Root may read them, too, unless it gives that up.
+    mortal = () if os.geteuid() else ("setpriv", "--bounding-set=-dac_override,-dac_read_search")
+    state = {"XDG_STATE_HOME": str(tmp_path)}
+    done = ended(started(command, cwd=tmp_path, env=state, command=(*mortal, *COMMAND)))
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert f"{tmp_path}/mcp-code-portal/portals: " in done.stderr and "sudo chown -R" in done.stderr
 
 
 def test_help_needs_no_library() -> None:
