@@ -48,10 +48,14 @@ def _folder(environ: Mapping[str, str], variable: str, usual: str, on_mac: str) 
 def check_state(*names: str) -> None:
     """Raises ManifestError: this user may not read the state folder, or one of these in it, as after `sudo serve`."""
     root = state_folder(os.environ)
-    for each in (root.parent, root, *(root / name for name in names)):
-        if os.path.isdir(each) and not os.access(each, os.R_OK | os.X_OK):
-            hint = f'Make it yours: sudo chown -R "$(id -u)" {shlex.quote(str(min(each, root)))}'
-            raise ManifestError([Problem("this user may not read it", hint=hint)], str(each))
+    for each in (root, *(root / name for name in names)):
+        try:
+            os.close(os.open(f"{each}/.", os.O_RDONLY))  # fails over the folders above, too
+        except PermissionError:
+            hint = f'Make it yours: sudo chown -R "$(id -u)" {shlex.quote(str(root))}. Or set XDG_STATE_HOME'
+            raise ManifestError([Problem("this user may not read it", hint=hint)], str(each)) from None
+        except OSError:
+            continue  # it does not exist yet
 
 
 def is_private(folder: Path) -> bool:

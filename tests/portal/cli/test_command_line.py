@@ -77,10 +77,12 @@ def test_state_folder_of_another_user_is_an_error_that_says_what_to_do(tmp_path:
         (tmp_path / "mcp-code-portal" / name).mkdir(parents=True, mode=0)
     # Root may read them, too, unless it gives that up.
     mortal = () if os.geteuid() else ("setpriv", "--bounding-set=-dac_override,-dac_read_search")
-    state = {"XDG_STATE_HOME": str(tmp_path)}
-    done = ended(started(command, cwd=tmp_path, env=state, command=(*mortal, *COMMAND)))
-    assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert f"{tmp_path}/mcp-code-portal/portals: " in done.stderr and "sudo chown -R" in done.stderr
+    above = tmp_path / "mcp-code-portal/portals/above"
+    for state, refused in ((tmp_path, "portals"), (above, "portals/above/mcp-code-portal")):
+        env = {"XDG_STATE_HOME": str(state)}
+        done = ended(started(command, cwd=tmp_path, env=env, command=(*mortal, *COMMAND)))
+        assert done.returncode == 2 and "Traceback" not in done.stderr
+        assert f"{tmp_path}/mcp-code-portal/{refused}: " in done.stderr and "sudo chown -R" in done.stderr
 
 
 def test_help_needs_no_library() -> None:
