@@ -170,8 +170,9 @@ def keep_accepted(files: ManifestFiles) -> None:
     """Accept files, or log why that cannot be recorded."""
     try:
         Acceptance(files.path).accept(files)
-    except OSError as error:
-        log.warning("accepted_files_not_kept", reason=error.strerror, hint="a restart accepts what it finds")
+    except (OSError, ManifestError) as error:
+        reason = getattr(error, "strerror", str(error))
+        log.warning("accepted_files_not_kept", reason=reason, hint="a restart accepts what it finds")
 
 
 def reload_hint(path: Path) -> str:
