@@ -155,6 +155,13 @@ def check_written(files: ManifestFiles, environ: Mapping[str, str]) -> None:
             raise
 
 
+def overridden(files: ManifestFiles, environ: Mapping[str, str]) -> str:
+    """The variables of portal.env that the environment has with another value, which wins."""
+    env = env_path(files.path).name
+    values = parsed_env(files.contents.get(env), env)
+    return ", ".join(sorted(name for name in values if environ.get(name, values[name]) != values[name]))
+
+
 def _interpolated(
     files: ManifestFiles, environ: Mapping[str, str], fetch_secrets: FetchSecrets
 ) -> tuple["YamlSource", Interpolation, Json]:

@@ -11,7 +11,7 @@ from typing import Final
 import anyio
 
 from manifests.errors import ManifestError
-from manifests.loader import check_written, find_manifest, parse_manifest, read_files, read_yaml
+from manifests.loader import check_written, find_manifest, overridden, parse_manifest, read_files, read_yaml
 from manifests.manifest import Manifest
 from manifests.own_files import ManifestFiles, differing, lock_path, utf8
 from manifests.references import env_path, open_variables, parsed_env, stand_in
@@ -39,9 +39,10 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
         terminal.line(line)
     with suppress(ManifestError):  # an invalid combination: the portal's log says why
         both = (parse_manifest(each, os.environ, stand_in) for each in (accepted, files))
-        keys = without_fixed(*map(acceptance.with_copies, both))[1]
-        if keys and portals_of(path):
+        if (keys := without_fixed(*map(acceptance.with_copies, both))[1]) and portals_of(path):
             terminal.note(f"takes effect after a restart: {', '.join(keys)}")
+    if names := overridden(files, os.environ):
+        terminal.note(f"until a restart the environment wins over portal.env, with other values of {names}")
     if accepted.hashes == files.hashes:
         terminal.note("nothing has changed since it was accepted")
     elif not options.yes and not await terminal.is_confirmed("Accept it?"):

@@ -134,6 +134,16 @@ def test_reload_shows_no_secret_and_controls_no_terminal(portal: PortalCommand, 
     assert "\u202e" not in done.stdout
 
 
+@pytest.mark.parametrize(("value", "is_told"), [("former-secret", True), ("latest-secret", False)])
+def test_reload_says_that_the_environment_wins(
+    portal: PortalCommand, running: Path, monkeypatch: pytest.MonkeyPatch, value: str, is_told: bool
+) -> None:
+    has_secrets(running, "TOKEN=latest-secret\n")
+    monkeypatch.setenv("TOKEN", value)
+    said = portal("reload", cwd=running.parent).stderr
+    assert ("the environment wins" in said, "secret" in said) == (is_told, False)
+
+
 @pytest.mark.parametrize(
     "changed",
     [b"a\xe2\x80\xa8b\n", b"a\x0bb\n", b"a\xc2\x85b\n", b"a\r\nb\n", b"a\rb\n", b"a\nb", b"a\nb\xfe\n"],
