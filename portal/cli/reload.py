@@ -42,7 +42,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
         if (keys := without_fixed(*map(acceptance.with_copies, both))[1]) and portals_of(path):
             terminal.note(f"takes effect after a restart: {', '.join(keys)}")
     if names := overridden(files, os.environ):
-        terminal.note(f"until a restart the environment wins over portal.env, with other values of {names}")
+        terminal.note(f"the environment wins over portal.env: another {names} here, and maybe in portals")
     if accepted.hashes == files.hashes:
         terminal.note("nothing has changed since it was accepted")
     elif not options.yes and not await terminal.is_confirmed("Accept it?"):
