@@ -57,7 +57,8 @@ class RunHead:
     def title(self, mask: Redaction | None = None) -> str:
         """The first line of its script, at most 200 characters. Masked before it is cut: half a secret is one, too."""
         line = next(iter(self.request.code.lstrip().partition("\n")[0].splitlines()), "").rstrip()
-        return mask.start(line, MAX_TITLE) if mask else line[:MAX_TITLE]
+        shown = mask.start(line, MAX_TITLE) if mask else line[:MAX_TITLE]
+        return shown if self.kernel == PYTHON else f"{self.kernel}: {shown}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +124,7 @@ class Past:
         if self.record is not None:
             seqs = {identity: seq for seq, identity in enumerate(self.record.call_ids(), 1)}
             answered = {seqs[answer[0]] for answer in self.record.answers() if answer[0] in seqs}
-        known = {
-            seq for seq, call in self.calls.items() if call.state == "intended" or call.outcome is not None
-        }
+        known = {n for n, call in self.calls.items() if call.state == "intended" or call.outcome is not None}
         return frozenset(answered | known)
 
     @classmethod

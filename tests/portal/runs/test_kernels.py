@@ -86,6 +86,7 @@ async def test_a_script_calls_upstreams_in_a_sandbox_that_starts_with_the_first(
         store = portal.portal.runs.store_or_error()
         page = await store.read(partial(run_page, run=done["run_id"]))
         assert (page.kernel, [call.line for call in page.calls]) == (JS, [0])
+        assert page.row.title.startswith("javascript: const a = ")
         call = await portal.call(
             "execute_code", code="Array.from({length: 5000}, (_, id) => ({id}))", kernel=JS
         )
@@ -182,6 +183,7 @@ def test_commands_know_the_language_of_a_file_and_of_a_run(tmp_path: Path, porta
     done = portal("run", "a.ts", cwd=tmp_path)
     assert done.returncode == 0 and 0 < float(done.stdout) < 1
     (run,) = json.loads(portal("runs", "list", "--all", "--json", cwd=tmp_path).stdout)
+    assert run["script"] == "javascript: const n: number = Math.random();"
     shown = json.loads(portal("runs", "show", run["run_id"], "--json", cwd=tmp_path).stdout)
     assert (shown["kernel"], shown["answer"]["result"]) == (JS, float(done.stdout))
     assert "identical" in portal("runs", "replay", run["run_id"], cwd=tmp_path).stdout
