@@ -140,5 +140,5 @@ def _lines(error: BaseException) -> list[str]:
     if isinstance(error, ManifestError):
         return [*error.lines()]
     message, hint = str(error), getattr(error, "hint", "")
-    end = "." if hint and message[-1:].isalnum() else ""
+    end = "." if hint and message[-1:] not in ".!?:" else ""
     return [f"{message}{end} {hint}".strip()]
