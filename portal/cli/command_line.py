@@ -139,6 +139,7 @@ def _causes(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]
 def _lines(error: BaseException) -> list[str]:
     if isinstance(error, ManifestError):
         return [*error.lines()]
-    message, hint = str(error), getattr(error, "hint", "")
+    code = getattr(error, "code", "") if isinstance(error, PortalError) else ""
+    message, hint = f"{code}: {error}" if code else str(error), getattr(error, "hint", "")
     end = "." if hint and message[-1:] not in ".!?:" else ""
     return [f"{message}{end} {hint}".strip()]

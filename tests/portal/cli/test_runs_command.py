@@ -172,7 +172,7 @@ def test_beginning_of_two_ids_changes_neither(shell: Shell) -> None:
     for run in runs:
         shell.begin(run)
     done = shell("cancel", "aaab")
-    assert (done.returncode, "begin with 'aaab'" in done.stderr) == (1, True)
+    assert (done.returncode, "ambiguous_run: several runs begin with 'aaab'" in done.stderr) == (1, True)
     assert all(each.removeprefix("run_") in done.stderr for each in runs)
 
 
