@@ -46,7 +46,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
             try:
                 path = await consoles.path_of(options.run)
             except RunsError as error:
-                terminal.error(f"{error}. {error.hint}")
+                terminal.error(f"{error.code}: {error}. {error.hint}")
                 return USAGE_ERROR
 
             async def show() -> str:
