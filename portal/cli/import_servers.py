@@ -215,8 +215,8 @@ class _Import:
     def _report_installed(self, replaced: Mapping[ClientFile, Sequence[Origin]]) -> None:
         note, manifest, is_dry = self.terminal.note, self.target.path.name, self.options.dry_run
         for file, origins in replaced.items():
-            out = ", ".join(origin.name for origin in origins) or "nothing"
-            note(f"{file.path} {'would have' if is_dry else 'now has'} the portal in place of {out}")
+            out = f" in place of {', '.join(origin.name for origin in origins)}" if origins else ""
+            note(f"{file.path} {'would have' if is_dry else 'now has'} the portal{out}")
             found = [each for one in self.merging.imported for each in one.origins if each.file == file]
             if left := [each.name for each in found if each not in origins]:
                 note(f"not in {manifest}: {', '.join(left)}, stays (--add adds it)")
