@@ -4,41 +4,12 @@ from contextvars import ContextVar
 from typing import Any
 
 import anyio
+import mcp_types as types
 from mcp.server.lowlevel import Server
 from mcp.server.runner import serve_loop
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourcesListChanged
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
-from mcp_types import (
-    INVALID_PARAMS,
-    BlobResourceContents,
-    CallToolResult,
-    CreateMessageRequest,
-    CreateMessageRequestParams,
-    CreateMessageResult,
-    ElicitRequest,
-    ElicitRequestFormParams,
-    ElicitRequestURLParams,
-    ElicitResult,
-    GetPromptResult,
-    InputRequiredResult,
-    ListPromptsResult,
-    ListResourcesResult,
-    ListResourceTemplatesResult,
-    ListRootsRequest,
-    ListRootsResult,
-    ListToolsResult,
-    Prompt,
-    PromptArgument,
-    PromptMessage,
-    ReadResourceResult,
-    Resource,
-    ResourceTemplate,
-    SamplingMessage,
-    TextContent,
-    TextResourceContents,
-    Tool,
-)
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 STATE = "what only the upstream understands"
@@ -63,7 +34,7 @@ class Chatty:
         self.hanging = anyio.Event()
         self.reads: list[str] = []
         self.acted = 0
-        self.more: list[Resource] = []
+        self.more: list[types.Resource] = []
         self.bus = InMemorySubscriptionBus()
         self._params: ContextVar[Any] = ContextVar("params")
         self.server: Server[Any] = Server(
@@ -88,53 +59,63 @@ class Chatty:
         else:
             await serve_loop(self.server, reader, writer, lifespan_state={})
 
-    async def _list(self, context: Any, params: Any) -> ListToolsResult:
-        return ListToolsResult(tools=[Tool(name=name, input_schema={"type": "object"}) for name in TOOLS])
+    async def _list(self, context: Any, params: Any) -> types.ListToolsResult:
+        return types.ListToolsResult(
+            tools=[types.Tool(name=name, input_schema={"type": "object"}) for name in TOOLS]
+        )
 
-    async def _list_resources(self, context: Any, params: Any) -> ListResourcesResult:
+    async def _list_resources(self, context: Any, params: Any) -> types.ListResourcesResult:
         self.reads.append("resources/list")
         if params is None or params.cursor is None:
-            first = Resource(uri="note://a", name="a", mime_type="text/plain", size=5)
-            return ListResourcesResult(resources=[first], next_cursor="2")
-        second = Resource(uri="note://b?x=1#y", name="b", description="the second")
-        return ListResourcesResult(resources=[second, *self.more])
+            first = types.Resource(uri="note://a", name="a", mime_type="text/plain", size=5)
+            return types.ListResourcesResult(resources=[first], next_cursor="2")
+        second = types.Resource(uri="note://b?x=1#y", name="b", description="the second")
+        return types.ListResourcesResult(resources=[second, *self.more])
 
-    async def _list_templates(self, context: Any, params: Any) -> ListResourceTemplatesResult:
-        template = ResourceTemplate(uri_template="note://{name}", name="any note")
-        return ListResourceTemplatesResult(resource_templates=[template])
+    async def _list_templates(self, context: Any, params: Any) -> types.ListResourceTemplatesResult:
+        template = types.ResourceTemplate(uri_template="note://{name}", name="any note")
+        return types.ListResourceTemplatesResult(resource_templates=[template])
 
-    async def _read_resource(self, context: Any, params: Any) -> ReadResourceResult:
+    async def _read_resource(self, context: Any, params: Any) -> types.ReadResourceResult:
         self.reads.append(f"resources/read {params.uri}")
         if params.uri == "note://hang":
             await self._hang(context)
         if params.uri == "note://missing":
-            raise MCPError(INVALID_PARAMS, f"no such note; the token is {SECRET}")
+            raise MCPError(types.INVALID_PARAMS, f"no such note; the token is {SECRET}")
         if params.uri == "note://big":
-            return ReadResourceResult(contents=[TextResourceContents(uri=params.uri, text="x" * 12_000_000)])
-        blob = BlobResourceContents(uri=params.uri, blob="AAEC", mime_type="image/png")
-        return ReadResourceResult(
-            contents=[TextResourceContents(uri=params.uri, text=f"text of {params.uri}"), blob]
+            return types.ReadResourceResult(
+                contents=[types.TextResourceContents(uri=params.uri, text="x" * 12_000_000)]
+            )
+        blob = types.BlobResourceContents(uri=params.uri, blob="AAEC", mime_type="image/png")
+        return types.ReadResourceResult(
+            contents=[types.TextResourceContents(uri=params.uri, text=f"text of {params.uri}"), blob]
         )
 
-    async def _list_prompts(self, context: Any, params: Any) -> ListPromptsResult:
+    async def _list_prompts(self, context: Any, params: Any) -> types.ListPromptsResult:
         self.reads.append("prompts/list")
-        argument = PromptArgument(name="who", description="whom to greet", required=True)
-        return ListPromptsResult(prompts=[Prompt(name="greet", description="Greets.", arguments=[argument])])
+        argument = types.PromptArgument(name="who", description="whom to greet", required=True)
+        return types.ListPromptsResult(
+            prompts=[types.Prompt(name="greet", description="Greets.", arguments=[argument])]
+        )
 
-    async def _get_prompt(self, context: Any, params: Any) -> GetPromptResult:
+    async def _get_prompt(self, context: Any, params: Any) -> types.GetPromptResult:
         self.reads.append(f"prompts/get {params.name}")
-        words = TextContent(text=f"Greet {(params.arguments or {}).get('who')}!")
-        return GetPromptResult(description="Greets.", messages=[PromptMessage(role="user", content=words)])
+        words = types.TextContent(text=f"Greet {(params.arguments or {}).get('who')}!")
+        return types.GetPromptResult(
+            description="Greets.", messages=[types.PromptMessage(role="user", content=words)]
+        )
 
-    async def _call(self, context: Any, params: Any) -> CallToolResult | InputRequiredResult:
+    async def _call(self, context: Any, params: Any) -> types.CallToolResult | types.InputRequiredResult:
         self._params.set(params)
         try:
             answer = await getattr(self, f"_{params.name}")(context, **(params.arguments or {}))
         except AskError as error:
-            return InputRequiredResult(input_requests={"it": error.request}, request_state=STATE)
+            return types.InputRequiredResult(input_requests={"it": error.request}, request_state=STATE)
         except MCPError as error:
-            return CallToolResult(content=[TextContent(text=f"no answer: {error}")], is_error=True)
-        return CallToolResult(content=[TextContent(text=str(answer))])
+            return types.CallToolResult(
+                content=[types.TextContent(text=f"no answer: {error}")], is_error=True
+            )
+        return types.CallToolResult(content=[types.TextContent(text=str(answer))])
 
     async def _put(self, context: Any, request: Any, kind: Any) -> Any:
         """Ask the client, as the era wants it."""
@@ -154,24 +135,24 @@ class Chatty:
         if beside:
             await self.hanging.wait()
         schema = {"type": "object", "properties": {field: {"type": "string"}}}
-        asked = ElicitRequestFormParams(message=words, requested_schema=schema)
-        answer = await self._put(context, ElicitRequest(params=asked), ElicitResult)
+        asked = types.ElicitRequestFormParams(message=words, requested_schema=schema)
+        answer = await self._put(context, types.ElicitRequest(params=asked), types.ElicitResult)
         self.acted += 1
         return f"{answer.action} {answer.content}"
 
     async def _open_page(self, context: Any, url: str) -> str:
-        asked = ElicitRequestURLParams(message="Log in", url=url, elicitation_id="e1")
-        answer = await self._put(context, ElicitRequest(params=asked), ElicitResult)
+        asked = types.ElicitRequestURLParams(message="Log in", url=url, elicitation_id="e1")
+        answer = await self._put(context, types.ElicitRequest(params=asked), types.ElicitResult)
         return str(answer.action)
 
     async def _sample(self, context: Any, tokens: int = 100, words: str = "Hi") -> str:
-        messages = [SamplingMessage(role="user", content=TextContent(text=words))]
-        asked = CreateMessageRequestParams(messages=messages, max_tokens=tokens)
-        answer = await self._put(context, CreateMessageRequest(params=asked), CreateMessageResult)
+        messages = [types.SamplingMessage(role="user", content=types.TextContent(text=words))]
+        asked = types.CreateMessageRequestParams(messages=messages, max_tokens=tokens)
+        answer = await self._put(context, types.CreateMessageRequest(params=asked), types.CreateMessageResult)
         return str(answer.content.text)
 
     async def _roots(self, context: Any) -> str:
-        answer = await self._put(context, ListRootsRequest(), ListRootsResult)
+        answer = await self._put(context, types.ListRootsRequest(), types.ListRootsResult)
         return str([str(root.uri) for root in answer.roots])
 
     async def _count(self, context: Any, to: int = 3, words: str = "") -> str:
@@ -197,7 +178,7 @@ class Chatty:
 
     async def _grow(self, context: Any) -> str:
         """Have one resource more, and say so."""
-        self.more.append(Resource(uri="note://grown", name="grown"))
+        self.more.append(types.Resource(uri="note://grown", name="grown"))
         await self.bus.publish(ResourcesListChanged())
         if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             await context.session.send_resource_list_changed()
