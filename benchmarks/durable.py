@@ -213,7 +213,7 @@ async def live(manifest: Path, run_file: Path, started: int) -> None:
         os.write(started, b"x")
         run = await _run(portal, run_file)
         while True:
-            news = portal.runs.news
+            news = portal.runs.changes.news
             answer = await portal.runs.answer(run, None)
             if answer.status not in OPEN:
                 break

@@ -78,7 +78,7 @@ async def all_parked(portal: Portal, count: int) -> float:
         for _ in range(real)
     ]
     while True:
-        news = portal.runs.news
+        news = portal.runs.changes.news
         states = Counter(row.state for row in await store.read(partial(RunTables.listed, limit=real)))
         if states["waiting"] == real:
             break
@@ -118,7 +118,7 @@ async def until_ended(portal: Portal, runs: Collection[str]) -> None:
     store = portal.runs.store_or_error()
     with anyio.fail_after(LONGEST_SECONDS):
         while True:
-            news = portal.runs.news
+            news = portal.runs.changes.news
             if not await store.read(partial(RunTables.epochs, runs=[*runs])):
                 return
             await news.wait()
@@ -168,7 +168,7 @@ async def storm(portal: Portal, runs: Sequence[str]) -> dict[str, Any]:
                 beside.append(await trivial_ms(portal))
 
         tasks.start_soon(call)
-        portal.runs.wake(runs[0])
+        portal.runs.changes.wake(runs[0])
         await until_ended(portal, runs)
         seconds = time.perf_counter() - began
         tasks.cancel_scope.cancel()

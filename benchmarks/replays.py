@@ -49,7 +49,7 @@ async def journaled(portal: Portal, code: str) -> tuple[Answer, Record]:
     run = (await portal.runs.start(portal.execution.profile, ExecuteCode(code), LOCAL)).run_id
     with anyio.fail_after(DEADLINE_SECONDS):
         while True:
-            news = portal.runs.news
+            news = portal.runs.changes.news
             stored = await portal.runs.load(run, None)
             if stored.answer is not None:
                 break

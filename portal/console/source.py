@@ -65,7 +65,7 @@ class LiveSource:
     async def changes(self) -> AsyncGenerator[bool]:
         """Yield True whenever something may have happened to a run or an upstream, False after a while without."""
         while True:
-            news = self._portal.runs.rows
+            news = self._portal.runs.changes.rows
             yield True  # whoever reads the store now has taken the event before
             while not news.is_set():
                 with anyio.move_on_after(SILENCE_SECONDS) as silence:

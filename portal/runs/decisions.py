@@ -229,12 +229,10 @@ def waiting_view(calls: Sequence[CallRow]) -> list[dict[str, Json]]:
     for call in calls:
         if call.state != "waiting":
             continue
-        until = {"until": iso(call.due_at)} if call.due_at is not None else {}
+        due = {"until": iso(call.due_at)} if call.due_at is not None else {}
         name = {"event": call.name} if call.name else {}
         asked = {"asked": json.loads(call.shown)} if call.kind in ASKING else {}
-        views.append(
-            {"seq": call.seq, "kind": call.kind, "function": call.function, **name, **until, **asked}
-        )
+        views.append({"seq": call.seq, "kind": call.kind, "function": call.function, **name, **due, **asked})
     return views
 
 

@@ -84,7 +84,7 @@ class Dispatcher:
     async def _dispatch(self) -> None:
         store, leases, swept_at = self.store, self.runs.leases, 0.0
         while True:
-            news, now = self.runs.news, store.now()
+            news, now = self.runs.changes.news, store.now()
             try:
                 await self.runs.write_ends()
                 look = partial(_look, now=now, profiles=[*self.executions()], takes_all=self.takes_all)
@@ -107,7 +107,7 @@ class Dispatcher:
         keep_seconds = self.runs.settings.keep_days * DAY_SECONDS
         for run in await self.store.write(partial(RunTables.sweep, now=now, keep_seconds=keep_seconds)):
             self.runs.fence(run)
-        self.runs.wake()
+        self.runs.changes.wake()
         needed = await self.store.read(RunTables.components)
         await self.runs.components.delete_others(needed, await self.store.read(RunTables.has_replicas))
 
@@ -119,7 +119,7 @@ class Dispatcher:
             try:
                 if await self.store.is_changed():
                     await self._fence_lost()
-                    self.runs.wake_all()
+                    self.runs.changes.wake_all()
             except StoreError as error:
                 self.runs.leases.note_store(error)
                 await anyio.sleep(RETRY_SECONDS)
@@ -145,7 +145,7 @@ class Dispatcher:
                 except StoreError as error:
                     log.error("run_not_taken_up", run=run, error=str(error))
                 live.pop(run, None)  # no client waits for it
-                self.runs.wake()
+                self.runs.changes.wake()
                 # Its row may say that it runs here, so no look at the store would find it.
                 self._failures[run] += 1
                 await anyio.sleep(retry_seconds(self._failures[run]))
@@ -155,7 +155,7 @@ class Dispatcher:
         finally:
             live.pop(run, None)
             self._taken.discard(run)
-            self.runs.wake()
+            self.runs.changes.wake()
 
     async def _go_on(self, run: str) -> None:
         try:

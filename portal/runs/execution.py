@@ -149,9 +149,8 @@ class Execution:
         """
         if request.run is not None or request.background:
             return await self._kept(request, caller)
-        piece = Piece(
-            new_run_id(), RunHead(request, caller, self.profile, trace=current_trace(), began=time.time())
-        )
+        head = RunHead(request, caller, self.profile, trace=current_trace(), began=time.time())
+        piece = Piece(new_run_id(), head)
         try:
             answer = await self.segment(piece, channel, ledger)
             is_parked = answer.status in ("running", "waiting")
@@ -352,10 +351,8 @@ class Execution:
         try:
             if component != sandbox.component:
                 sandbox = await self.runs.components.sandbox(component, sandbox.kernel.name)
-            name, where = f"{context.own.caller.queue_key} resumed", segment.limits.where
-            result = await resume(
-                sandbox, repetition, where, calls, calls, caller=name, grants=segment.grants
-            )
+            who, where = f"{context.own.caller.queue_key} resumed", segment.limits.where
+            result = await resume(sandbox, repetition, where, calls, calls, caller=who, grants=segment.grants)
         except ReplayInterruptedError as error:
             message, hint = f"the run could not be resumed: {error}", "`calls` says what it did before."
             return _failed(segment, "error", RunError("sandbox_busy", message, hint=hint))

@@ -26,6 +26,7 @@ from portal.records.store import records
 from portal.records.store.run_tables import RunTables
 from portal.records.store.writer import RunStore
 from portal.runs.answer import Answer
+from portal.runs.changes import Changes
 from portal.runs.leases import Leases
 from portal.runs.past import HEAD, Piece, RunHead, dump_chunk, dump_outcome, load_outcome, new_row
 from portal.runs.run_state import Activity, Rows, RunState
@@ -48,10 +49,7 @@ class Home(Protocol):
     settings: RunsSettings
     mask: Redaction
     leases: Leases
-
-    def register(self, run: str) -> anyio.Event: ...
-
-    def wake(self) -> None: ...
+    changes: Changes
 
 
 @dataclass(eq=False)
@@ -187,7 +185,7 @@ class Journal:
                 computed, park_at = self._cpu_seconds(), time.monotonic() + self.park_seconds
                 while (left := min(self._due_in(row), park_at - time.monotonic())) > 0:
                     # Register, then read: a decision in between sets the event, and one may precede the call's row.
-                    changed = self.runs.register(self.piece.run_id)
+                    changed = self.runs.changes.register(self.piece.run_id)
                     row = await self._row_now(seq)
                     with anyio.move_on_after(min(left, self._due_in(row))):
                         await changed.wait()
@@ -266,7 +264,7 @@ class Journal:
         except records.FencedError:
             pass
         else:
-            self.runs.wake()
+            self.runs.changes.wake()
         self.scope.cancel()
         return True
 

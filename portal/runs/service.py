@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
-from weakref import WeakValueDictionary
 
 import anyio
 import structlog
@@ -26,17 +25,10 @@ from portal.records.store.records import OPEN, FencedError, RunState, StoredRun,
 from portal.records.store.run_tables import RunTables
 from portal.records.store.writer import RunStore
 from portal.records.telemetry.instruments import current_trace
+from portal.runs import decisions
 from portal.runs.answer import Answer
+from portal.runs.changes import Changes
 from portal.runs.components import Components
-from portal.runs.decisions import (
-    answer_of,
-    cancel_run,
-    console_url,
-    decide_call,
-    find_run,
-    find_seen,
-    let_pass,
-)
 from portal.runs.forms import MAX_CALLS, approval_form, decision_of, page_to_open
 from portal.runs.journal import Journal, unwritten
 from portal.runs.leases import Address, Leases, public_url
@@ -72,14 +64,10 @@ class Runs:
         self.mask = Redaction(manifest.hidden)
         """Masks secrets in what is written."""
         self.results = KeptResults(store, self.mask)
-        self.trail = Trail(store, self.settings, self.mask, self.note_rows)
+        self.changes = Changes()
+        self.trail = Trail(store, self.settings, self.mask, self.changes.note_rows)
         self.components = components
         self.leases = Leases(store, address)
-        self.news = anyio.Event()
-        """Set and replaced whenever something may have happened to a run. Take it before you read the store."""
-        self.rows = anyio.Event()
-        """Like `news`, and also set when the trail has new rows: for lists, since no run waits for those."""
-        self._waits: WeakValueDictionary[str, anyio.Event] = WeakValueDictionary()
         self.live: dict[str, Journal | None] = {}
         """The journals of the segments that are under way in this process; None for one that is about to begin."""
         self.questions = Questions(self, tasks)
@@ -96,7 +84,7 @@ class Runs:
         """Switch to a reloaded manifest: mask and decide by it, and resume the runs of its profiles."""
         self.mask.replace(manifest.hidden)
         self.approvers = Approvers.of(manifest)
-        self.wake()
+        self.changes.wake()
 
     # For executions
 
@@ -116,10 +104,6 @@ class Runs:
         if (journal := self.live.get(run)) is not None:
             journal.scope.cancel()
 
-    def register(self, run: str) -> anyio.Event:
-        """An event that is set when something about the waiting calls of a run may have been decided."""
-        return self._waits.setdefault(run, anyio.Event())
-
     async def start(self, profile: str | None, request: ExecuteCode, caller: Caller) -> Answer:
         """Run a script in the background. The answer says only that it runs, under which id. Raises RunsError."""
         refuse_kernel(request.kernel or PYTHON, self.kernels)
@@ -134,7 +118,7 @@ class Runs:
             log.error("run_not_journaled", run=row.id, error=str(error))
             failure = unwritten(error, "The run did not start")
             raise RunsError(failure.code, failure.message, failure.hint) from error
-        self.wake()
+        self.changes.wake()
         return Answer("running", row.id)
 
     async def end(
@@ -147,17 +131,16 @@ class Runs:
         if self.store is None:
             return
         masked = answer and self.mask(answer.decode()).encode()
+        finish = partial(RunTables.finish, run=run, state=state, answer=masked, epoch=epoch)
         try:
-            await self.store.write(
-                partial(RunTables.finish, run=run, state=state, answer=masked, epoch=epoch)
-            )
+            await self.store.write(finish)
         except FencedError:
             return
         except StoreError as error:
             log.error("run_not_ended", run=run, error=str(error))
             self.unwritten[run] = partial(self.end, run, state, answer, epoch)
         else:
-            self.wake()
+            self.changes.wake()
 
     async def write_ends(self) -> None:
         """Try again to write the ends that could not be written."""
@@ -170,8 +153,8 @@ class Runs:
         """
         while True:
             # A question is removed once its decision is written, so it is looked up before the row is read.
-            news, was_asked = self.news, self.questions.are_open(run)
-            row = await self.store_or_error().read(partial(find_run, run=run, owner=None))
+            news, was_asked = self.changes.news, self.questions.are_open(run)
+            row = await self.store_or_error().read(partial(decisions.find_run, run=run, owner=None))
             is_under_way = row.wake_at == 0 or run in self.live
             is_awaited = to_its_end or is_under_way or was_asked or self.questions.are_open(run)
             if row.state not in OPEN or not is_awaited:
@@ -182,7 +165,7 @@ class Runs:
 
     async def answer(self, run: str, owner: str | None) -> Answer:
         """The current answer of a run. Raises RunsError: the owner has no such run."""
-        return answer_of(await self.load(run, owner))
+        return decisions.answer_of(await self.load(run, owner))
 
     async def load(self, run: str, owner: str | None) -> StoredRun:
         """Everything about a run. Raises RunsError: the owner has no such run."""
@@ -192,7 +175,7 @@ class Runs:
         """Everything about a run that the decider may see. Raises RunsError: there is no such run."""
 
         def load(tables: RunTables) -> StoredRun | None:
-            return tables.load(find_seen(tables, run, decider, approvers or self.approvers).id)
+            return tables.load(decisions.find_seen(tables, run, decider, approvers or self.approvers).id)
 
         stored = await self.store_or_error().read(load, decider.owner or "")
         assert stored is not None
@@ -200,14 +183,16 @@ class Runs:
 
     async def decide(self, run: str, seq: int | None, decider: Decider, **decision: Any) -> str:
         """Approve or deny a waiting call, as `decide_call` does. Returns the run's id. Raises RunsError."""
-        decide = partial(decide_call, run=run, seq=seq, decider=decider, approvers=self.approvers, **decision)
+        decide = partial(
+            decisions.decide_call, run=run, seq=seq, decider=decider, approvers=self.approvers, **decision
+        )
         run = (await self.store_or_error().write(decide, is_lasting=True)).run
-        self.wake(run)
+        self.changes.wake(run)
         return run
 
     def form(self, run: str, asked: Mapping[int, Json]) -> ElicitRequest:
         """The form about calls of a run: what their rows show, by `seq`."""
-        url = console_url(self.public_url, run, min(asked))
+        url = decisions.console_url(self.public_url, run, min(asked))
         return approval_form(run, [*asked.values()], four_eyes=self.approvers.four_eyes, url=url)
 
     def asks_in_console(self, channel: ClientChannel) -> bool:
@@ -216,9 +201,10 @@ class Runs:
 
     async def cancel(self, run: str, owner: str | None) -> str:
         """End a run in any state. Returns its id. Raises RunsError."""
-        run = await self.store_or_error().write(partial(cancel_run, run=run, owner=owner), is_lasting=True)
+        cancel = partial(decisions.cancel_run, run=run, owner=owner)
+        run = await self.store_or_error().write(cancel, is_lasting=True)
         self.fence(run)
-        self.wake()
+        self.changes.wake()
         return run
 
     async def deliver(self, token: str, payload: bytes) -> bool | None:
@@ -226,7 +212,7 @@ class Runs:
         deliver = partial(RunTables.deliver, token=token, payload=payload)
         found = await self.store_or_error().write(deliver, is_lasting=True)
         if found is not None:
-            self.wake(found[0])
+            self.changes.wake(found[0])
         return found and found[1]
 
     def store_or_error(self, what: str = "This") -> RunStore:
@@ -235,23 +221,6 @@ class Runs:
             message = f"{what} needs the store of runs, which cannot be used; the portal's log says why"
             raise RunsError("runs_unavailable", message, "Tell the operator.")
         return self.store
-
-    def wake(self, *runs: str) -> None:
-        """Note that something may have happened to a run. The waiting calls of these look whether they are decided."""
-        for run in runs:
-            self._waits.pop(run, anyio.Event()).set()
-        self.news.set()
-        self.news = anyio.Event()
-        self.note_rows()
-
-    def note_rows(self) -> None:
-        """Note that lists of runs may have changed."""
-        self.rows.set()
-        self.rows = anyio.Event()
-
-    def wake_all(self) -> None:
-        """Note that another process may have changed any run."""
-        self.wake(*self._waits)
 
 
 @dataclass(eq=False)
@@ -301,12 +270,12 @@ class Questions:
             for each in left.keys() - await self._waiting(run, left):
                 left.pop(each)
                 questions.pop(each, None)
-                self.runs.wake()
+                self.runs.changes.wake()
             if left and self.runs.asks_in_console(channel):
                 await self._send_to_console(run, left, channel)
                 for each in left:
                     questions.pop(each, None)
-                self.runs.wake()
+                self.runs.changes.wake()
                 return
             while left:
                 shown = [each for each in left if "question" not in left[each]][:MAX_CALLS] or [*left][:1]
@@ -321,14 +290,14 @@ class Questions:
                 for each in shown:
                     left.pop(each, None)
                     questions.pop(each, None)
-                self.runs.wake()
+                self.runs.changes.wake()
 
     async def _send_to_console(self, run: str, calls: Collection[int], channel: ClientChannel) -> None:
         """Have the client open the page about these calls. If it does, return when none of them waits any more."""
-        page = page_to_open(run, console_url(self.runs.public_url, run, min(calls)))
+        page = page_to_open(run, decisions.console_url(self.runs.public_url, run, min(calls)))
         answer = await channel.ask_person(page)
         while answer is not None and answer["action"] == "accept":
-            news = self.runs.news
+            news = self.runs.changes.news
             if not await self._waiting(run, calls):
                 return
             await news.wait()
@@ -345,7 +314,7 @@ class Questions:
 
     async def _stands(self, run: str, seq: int, asked: Json) -> bool:
         """Approve a call if an earlier approval stands for it. Returns whether it does."""
-        approve = partial(let_pass, run=run, seq=seq, approvers=self.runs.approvers)
+        approve = partial(decisions.let_pass, run=run, seq=seq, approvers=self.runs.approvers)
         may = bool(asked.get("may_stand"))
         return may and await self._settle(run, seq, self.runs.store_or_error().write(approve)) is True
 
@@ -358,7 +327,7 @@ class Questions:
         except StoreError as error:
             log.error("decision_not_written", run=run, error=str(error))
         finally:
-            self.runs.wake(run)
+            self.runs.changes.wake(run)
         return None
 
     def leave(self, run: str) -> None:

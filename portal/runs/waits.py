@@ -96,10 +96,9 @@ class Waits:
         may_decide = self.runs.approvers.refusal(self.owner, self.channel.decider) is None
         can_ask = self.channel.can_ask_person or self.runs.asks_in_console(self.channel)
         channel = self.channel if may_decide and can_ask else None
-        ask = partial(
-            self.runs.questions.ask, journal.piece.run_id, seq, self.runs.mask.in_value(shown), channel
-        )
-        row = await journal.wait(replace(asking, run=journal.piece.run_id, shown=encode(shown)), ask)
+        run = journal.piece.run_id
+        ask = partial(self.runs.questions.ask, run, seq, self.runs.mask.in_value(shown), channel)
+        row = await journal.wait(replace(asking, run=run, shown=encode(shown)), ask)
         if row.state not in ("approved", "denied"):
             raise RunsError("cancelled", f"{function} no longer waits for a decision", "Nothing was sent.")
         decision = json.loads(row.decision or b"{}")

@@ -98,7 +98,7 @@ class Webhooks:
         pending = partial(RunTables.deliveries, hook=url_number(webhook.url), limit=AT_ONCE)
         while True:
             try:
-                news, now = self.runs.news, self.store.now()
+                news, now = self.runs.changes.news, self.store.now()
                 found = await self.store.read(pending)
                 due = [delivery for delivery in found if delivery.next_at <= now]
                 async with anyio.create_task_group() as tasks:

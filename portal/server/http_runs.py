@@ -130,7 +130,7 @@ class RunRoutes:
         owner = caller.run_owner
         with anyio.move_on_after(query.wait):
             while query.wait:
-                news = self.runs.news
+                news = self.runs.changes.news
                 if (await self._read(partial(find_run, run=run, owner=owner), owner)).state not in OPEN:
                     break
                 await news.wait()
@@ -167,7 +167,7 @@ class RunRoutes:
         profile = self.profile(caller.profile)
         work = partial(fork_run, run=run, seq=fork.at, code=fork.code, caller=caller, profile=profile)
         row = await self.runs.store_or_error().write(work, is_lasting=True)
-        self.runs.wake(row.id)
+        self.runs.changes.wake(row.id)
         view = run_view(row, caller.label)
         return await _json(lambda: view, 201, Location=f"/runs/{row.id}")
 
@@ -211,7 +211,7 @@ class RunRoutes:
 
     async def _stream(self, run: str, owner: str, after: int) -> AsyncIterator[str]:
         while True:
-            news = self.runs.news
+            news = self.runs.changes.news
             # The next page is read after the client has taken the last one, so a slow client costs no memory.
             rows, has_ended = await self._read(partial(_log_page, run=run, after=after), owner)
             for row in rows:

@@ -101,7 +101,7 @@ class KeptRuns:
         """Return as soon as the run is in this state."""
         with anyio.fail_after(DEADLINE_SECONDS):
             while True:
-                news = self.runs.news
+                news = self.runs.changes.news
                 row = await self.store.read(partial(RunTables.row, run=run))
                 if row is not None and row.told == state:
                     return

@@ -99,7 +99,7 @@ async def test_a_run_that_waited_or_was_forked_knows_its_sources(tmp_path: Path,
             web.calls.clear()
             fork = partial(fork_run, run=parked["run_id"], seq=2 if gain != "files" else 1)
             row = await portal.portal.runs.store_or_error().write(fork)
-            portal.portal.runs.wake(row.id)
+            portal.portal.runs.changes.wake(row.id)
             await answer_of(portal, row.id, until="waiting")
             for run in (parked["run_id"], row.id):
                 done = await approved(portal, run, until=told)

@@ -264,7 +264,7 @@ async def test_approval_over_http_stands_for_a_run_in_the_background(tmp_path: P
         async def until(run: str, is_it: Callable[[Any], bool]) -> Any:
             with anyio.fail_after(DEADLINE_SECONDS):
                 while True:
-                    news = own.portal.runs.news
+                    news = own.portal.runs.changes.news
                     if is_it(told := (await http.get(f"/runs/{run}")).json()):
                         return told
                     await news.wait()
@@ -339,7 +339,7 @@ async def test_decisions_of_a_form_are_those_of_whoever_answered_it(tmp_path: Pa
         async def until(is_it: Callable[[CallRow], bool]) -> None:
             with anyio.fail_after(DEADLINE_SECONDS):
                 while True:
-                    news, calls = runs.news, (await runs.load(run, None)).calls
+                    news, calls = runs.changes.news, (await runs.load(run, None)).calls
                     if sum(map(is_it, calls)) == 3:
                         return
                     await news.wait()

@@ -97,7 +97,7 @@ async def test_the_stream_tells_at_once_and_then_of_each_change(
                     while "keep-alive" not in await anext(events):
                         pass
                     if each is live:
-                        portal.portal.runs.wake()
+                        portal.portal.runs.changes.wake()
                         assert "changed" in await anext(events)
 
 

@@ -71,7 +71,7 @@ class Desk:
         runs, store = self.portal.portal.runs, self.portal.portal.runs.store_or_error()
         with anyio.fail_after(DEADLINE_SECONDS):
             while True:
-                news = runs.news
+                news = runs.changes.news
                 for row in await store.read(partial(RunTables.listed, is_open=True)):
                     log = await store.read(partial(RunTables.log_after, n=0, run=row.id))
                     kinds = [each.kind for each in log if not each.seq]
@@ -229,13 +229,13 @@ async def test_a_call_that_was_decided_before_the_form_is_shown_is_not_asked_abo
         run = (await portal.call("execute_code", code=MERGE, background=True)).structured_content["run_id"]
         with anyio.fail_after(DEADLINE_SECONDS):
             while not await runs.store_or_error().read(partial(RunTables.listed, is_asking=True)):
-                await runs.news.wait()
+                await runs.changes.news.wait()
             for is_decided in (False, True):
                 if is_decided:
                     await runs.decide(run, 1, Decider("ann"), is_approved=False)
                 await runs.questions.ask(run, 1, {"question": "Merge?"}, Person())
                 while runs.questions.are_open(run):
-                    await runs.news.wait()
+                    await runs.changes.news.wait()
         assert len(asked) == 1
 
 

@@ -15,6 +15,7 @@ from portal.base.requests import ExecuteCode
 from portal.records.ledger import Ledger
 from portal.records.store.records import FencedError, StoreError
 from portal.runs.answer import Answer
+from portal.runs.changes import Changes
 from portal.runs.journal import Journal
 from portal.runs.leases import Leases
 from portal.runs.past import Piece, RunHead
@@ -26,7 +27,7 @@ from upstreams.redaction import Redaction
 pytestmark = pytest.mark.anyio
 
 HOME: Any = SimpleNamespace(
-    settings=SimpleNamespace(max_age_days=1), mask=Redaction([]), leases=Leases(None), wake=list
+    settings=SimpleNamespace(max_age_days=1), mask=Redaction([]), leases=Leases(None), changes=Changes()
 )
 
 

@@ -47,7 +47,7 @@ async def test_a_fork_after_an_approval_can_be_loaded(tmp_path: Path) -> None:
         run = (await waiting(portal, code))["run_id"]
         await approved(portal, run)
         row = await portal.portal.runs.store_or_error().write(partial(fork_run, run=run, seq=2))
-        portal.portal.runs.wake(row.id)
+        portal.portal.runs.changes.wake(row.id)
         assert (await answer_of(portal, row.id))["result"] == {"n": 1}
 
 

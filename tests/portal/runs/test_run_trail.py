@@ -126,10 +126,10 @@ async def test_a_row_wakes_lists_and_no_run_that_waits(tmp_path: Path) -> None:
     async with opened(tmp_path, {"git": git()}, runs=RUNS) as portal:
         await portal.run("1")
         runs = portal.portal.runs
-        news, rows = runs.news, runs.rows
+        news, rows = runs.changes.news, runs.changes.rows
         await history(portal)
         assert (news.is_set(), rows.is_set()) == (False, True)
-        runs.wake()
+        runs.changes.wake()
         assert news.is_set()
 
 

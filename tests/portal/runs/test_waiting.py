@@ -135,7 +135,7 @@ async def test_a_script_sleeps_without_a_worker(tmp_path: Path) -> None:
         assert answer["waiting"][0]["kind"] == "sleep"
         for change in ("UPDATE calls SET due_at = 1", "UPDATE runs SET wake_at = 1"):
             await portal.portal.runs.store.write(lambda file, change=change: file.database.execute(change))
-        portal.portal.runs.wake(answer["run_id"])
+        portal.portal.runs.changes.wake(answer["run_id"])
         done = await answer_of(portal, answer["run_id"])
         assert (done["result"], done["stdout"]) == ("after", "before\n")
 

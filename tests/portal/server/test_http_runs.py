@@ -143,7 +143,7 @@ async def test_run_that_is_too_old_ends_without_its_call(kept: KeptRuns, client:
     run = await kept.start("ask")
     await kept.until(run, "waiting")
     await kept.store.write(lambda file: file.database.execute("UPDATE runs SET expires = 1"))
-    kept.runs.wake()
+    kept.runs.changes.wake()
     await kept.until(run, "expired")
     assert (await client.get(f"/runs/{run}")).json()["answer"]["error"]["code"] == "expired"
 
@@ -249,7 +249,7 @@ async def test_store_that_fails_is_told_without_its_path_and_does_not_end_the_po
             with sqlite3.connect(tmp_path / "runs.sqlite") as damaged:
                 damaged.execute("ALTER TABLE runs RENAME TO lost")
         while not any(each["event"] == "store_out" for each in logs):
-            kept.runs.wake()
+            kept.runs.changes.wake()
             await anyio.sleep(0.01)
     response = await client.get("/runs")
     assert error_of(response) == (503, "store_failed")

@@ -103,7 +103,7 @@ class Wire:
         """The task as soon as it has one of these statuses."""
         with anyio.fail_after(DEADLINE_SECONDS):
             while True:
-                changed = self.portal.portal.runs.news
+                changed = self.portal.portal.runs.changes.news
                 found = await self.get(task)
                 if found["status"] in statuses:
                     return found
@@ -429,7 +429,7 @@ async def test_a_client_of_the_sdk_gets_the_result_of_a_task(tmp_path: Path) -> 
         runs = portal.portal.runs
 
         async def changed() -> None:
-            event = runs.news
+            event = runs.changes.news
             if await runs.store_or_error().read(partial(RunTables.listed, is_open=True)):
                 await event.wait()
 
