@@ -129,9 +129,9 @@ def _shown(
     call, is_open = shown.selected, shown.row.state in OPEN
     waiting = tables.call(run, call.seq) if call and call.asks else None
     texts = {
-        "Arguments": call and call.arguments,
+        "Arguments": shown.exchange.arguments,
         "Arguments as approved": call and call.decision.get("arguments"),
-        "Result": call and call.value,
+        "Result": shown.exchange.value,
     }
     return {
         "run": shown,

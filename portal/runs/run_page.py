@@ -63,11 +63,6 @@ class CallView:
     decision: Mapping[str, Json] = field(default_factory=dict)
     line: int = 0
     """The only line of the script that names its function; 0 without one. Another line can have made the call."""
-    arguments: Json = None
-    """Of the selected call, as are the next two; None if they are not kept, or there is none yet."""
-    value: Json = None
-    shown: Mapping[str, Json] = field(default_factory=dict)
-    """What the person who decides is shown."""
 
     @property
     def asks(self) -> bool:
@@ -95,6 +90,16 @@ class CallView:
 
 
 @dataclass(frozen=True, slots=True)
+class Exchange:
+    """What a call was sent and what it answered; None if that is not kept, or there is none yet."""
+
+    arguments: Json = None
+    value: Json = None
+    shown: Mapping[str, Json] = field(default_factory=dict)
+    """What the person who decides is shown."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunPage:
     """One run. `ended` is now while it is open. Of a run without a journal only the first three are known."""
 
@@ -102,6 +107,8 @@ class RunPage:
     ended: float
     calls: Sequence[CallView]
     selected: CallView | None = None
+    exchange: Exchange = Exchange()
+    """That of the selected call."""
     script: str = ""
     parent: str = ""
     pauses: Sequence[Interval] = ()
@@ -140,7 +147,8 @@ def run_page(tables: RunTables, run: str, seq: int | None = None) -> RunPage:
         row,
         times.ended,
         calls,
-        selected and _with_values(selected, past),
+        selected,
+        _exchange(selected.seq, past) if selected else Exchange(),
         head.request.code,
         stored.row.parent or "",
         sorted([*without(waits, [*busy, *times.outages]), *times.outages]),
@@ -270,17 +278,14 @@ def _selected(calls: Sequence[CallView], seq: int | None) -> CallView | None:
     return next(iter([*named, *asking, *bad]), None)
 
 
-def _with_values(call: CallView, past: Past) -> CallView:
-    row = past.calls.get(call.seq)
-    arguments, value = _exchange(past.record, call.seq) if past.record else (None, None)
-    if row is None:
-        return replace(call, arguments=arguments, value=value)
-    shown = json.loads(row.shown) if row.shown else {}
-    arguments = shown.get("arguments") if arguments is None else arguments
-    return replace(call, arguments=arguments, value=value, shown=shown)
+def _exchange(seq: int, past: Past) -> Exchange:
+    row = past.calls.get(seq)
+    shown = json.loads(row.shown) if row and row.shown else {}
+    arguments, value = _recorded(past.record, seq) if past.record else (None, None)
+    return Exchange(shown.get("arguments") if arguments is None else arguments, value, shown)
 
 
-def _exchange(record: Record, seq: int) -> tuple[Json, Json]:
+def _recorded(record: Record, seq: int) -> tuple[Json, Json]:
     """The arguments of a call and the value of its answer, as the record has them."""
     try:
         number = next(islice(record.call_ids(), seq - 1, None))

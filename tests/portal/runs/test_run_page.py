@@ -61,10 +61,10 @@ def test_a_call_that_asks_is_selected_before_one_that_failed(tmp_path: Path) -> 
 
 
 def test_the_selected_call_has_what_it_sent_and_got_and_who_decided(tmp_path: Path) -> None:
-    call = page_of(night(tmp_path), 3).selected
-    assert (call.arguments, call.value) == ({"charge": "ch_1"}, {"paid": True})
-    assert (call.decided_by, call.decision["reason"]) == ("console alice", "fine")
-    assert call.shown["rule"] == "capabilities.tools.ask"
+    page = page_of(night(tmp_path), 3)
+    assert (page.exchange.arguments, page.exchange.value) == ({"charge": "ch_1"}, {"paid": True})
+    assert (page.selected.decided_by, page.selected.decision["reason"]) == ("console alice", "fine")
+    assert page.exchange.shown["rule"] == "capabilities.tools.ask"
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_script_cannot_keep_its_page_from_being_shown(tmp_path: Path, sent: st
     chunk = dump_chunk((Event("sent", sent),), ())
     with story.tables.transaction():
         story.tables.advance(story.run, story.epoch, chunk=chunk, n=2)
-    assert page_of(story, 1).selected.arguments is None
+    assert page_of(story, 1).exchange.arguments is None
 
 
 def test_what_is_sent_while_the_run_is_running_is_under_way(tmp_path: Path) -> None:
