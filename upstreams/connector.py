@@ -20,7 +20,7 @@ from upstreams.redaction import Redaction
 from upstreams.session import Session, client_info
 from upstreams.tools import ListedUpstream, ListingStore, RecordedTool, UpstreamListing
 from upstreams.transports.messages import failure_of
-from upstreams.transports.wire import Wire, is_closed, with_stderr
+from upstreams.transports.wire import Wire, is_closed
 
 PROBE_SECONDS: Final = 0.5
 HTTP_PROBE_SECONDS: Final = 10.0
@@ -124,16 +124,16 @@ class Connector:
                 self.diagnostics.remarks.clear()  # many healthy servers print a greeting on stdout first
                 session = Session(wire, client, questions)
                 tools = await self._list(session)
-            await wire.forget_stderr()
+            await wire.ending.forget_stderr()
         except TimeoutError:
-            reason = with_stderr(f"was not ready within {seconds:g} s", wire.last_stderr_line())
+            reason = wire.ending.with_stderr(f"was not ready within {seconds:g} s")
             if client.protocol_version or handshake_first or wire.closes_requests:
                 raise errors.UpstreamUnavailableError(reason) from None
             raise HandshakeUnansweredError(reason) from None
         except MCPError as error:
             raise await _start_failure(error, wire) from error
         except (errors.UpstreamLostError, errors.UpstreamTimeoutError, errors.UpstreamUnreadError) as error:
-            raise errors.UpstreamUnavailableError(await wire.explain_end()) from error
+            raise errors.UpstreamUnavailableError(await wire.ending.explain()) from error
         if self.store is not None and (ignored_probe or self.handshake.probe_was_fatal):
             await self.store.keep_handshake_first()
         self.handshake.succeeded(is_modern=session.revision.is_modern)
@@ -201,7 +201,7 @@ async def _negotiate(client: ClientSession, wire: Wire, handshake_first: bool) -
             await (attempts[1] if is_ignored else _initialize(client))
         except MCPError as error:
             if is_ignored and _has_ended(error, wire):
-                raise HandshakeFirstError(await wire.explain_end()) from error
+                raise HandshakeFirstError(await wire.ending.explain()) from error
             raise
         return not attempts[0].done()  # a slow server answers the probe late, but before the handshake
     finally:
@@ -217,7 +217,7 @@ async def _is_understood(probe: "asyncio.Future[Any]", wire: Wire) -> bool:
     except MCPError as error:
         failure = failure_of(error.error)
         if _has_ended(error, wire):
-            raise HandshakeFirstError(await wire.explain_end()) from error
+            raise HandshakeFirstError(await wire.ending.explain()) from error
         if isinstance(failure, errors.UpstreamUnavailableError):
             raise failure from error
     except (ValidationError, RuntimeError):
@@ -248,7 +248,7 @@ async def _initialize(client: ClientSession) -> None:
 def _has_ended(error: MCPError, wire: Wire) -> bool:
     """Whether the server ended by itself."""
     is_unread = isinstance(failure_of(error.error), errors.UpstreamUnreadError)
-    return (is_unread or is_closed(error.error)) and not wire.cut_off_reason
+    return (is_unread or is_closed(error.error)) and not wire.ending.cut_off_reason
 
 
 async def _start_failure(error: MCPError, wire: Wire) -> errors.UpstreamError:
@@ -256,5 +256,5 @@ async def _start_failure(error: MCPError, wire: Wire) -> errors.UpstreamError:
     if failure and not isinstance(failure, errors.UpstreamUnreadError):
         return failure
     if failure or is_closed(error.error):
-        return errors.UpstreamUnavailableError(await wire.explain_end())
+        return errors.UpstreamUnavailableError(await wire.ending.explain())
     return errors.UpstreamRefusedError(f"refused to start: {error}", rpc_code=error.code)

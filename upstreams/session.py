@@ -109,7 +109,7 @@ class Session:
             answers = self.answers
             # A single-threaded server may be too busy for a ping, and still answer calls.
             if not await self._is_alive(seconds) and self.answers == answers:
-                self.wire.give_up(f"did not answer for {seconds:g} s after a call timed out")
+                self.wire.ending.give_up(f"did not answer for {seconds:g} s after a call timed out")
 
     async def _is_alive(self, seconds: float) -> bool:
         try:
@@ -139,8 +139,8 @@ class Session:
 
     async def _answered(self, call: Call, deadline: float, meta: dict[str, Json]) -> dict[str, Json]:
         """The complete raw answer. Runs in the caller's task, so no failure of the connection can cancel the caller."""
-        if self.wire.ended.is_set():
-            raise errors.UpstreamUnavailableError(await self.wire.explain_end())
+        if self.wire.ending.ended.is_set():
+            raise errors.UpstreamUnavailableError(await self.wire.ending.explain())
         if fault := unsendable(call.params):
             raise errors.UpstreamArgumentError(f"the arguments cannot be sent as JSON: {fault}")
         began = self._loop.time()
@@ -200,16 +200,16 @@ class Session:
         return await self.wire.send_raw_request(method, params, options, progress=progress, owners=owners)
 
     async def _failure(self, error: MCPError) -> errors.UpstreamError:
-        failure = failure_of(error.error)
+        failure, ending = failure_of(error.error), self.wire.ending
         if failure is not None:
             if self.retirement.note(failure, self._loop.time(), has_answered=self.answers > 0):
                 # For an unread stdin, the exit status explains more than the failure.
-                self.wire.give_up("" if isinstance(failure, errors.UpstreamUnreadError) else str(failure))
+                ending.give_up("" if isinstance(failure, errors.UpstreamUnreadError) else str(failure))
             return failure
         if is_closed(error.error):
-            if self.wire.cut_off_reason:
-                return errors.UpstreamCutOffError(f"was cut off: it {self.wire.cut_off_reason}")
-            return errors.UpstreamLostError(await self.wire.explain_end())
+            if ending.cut_off_reason:
+                return errors.UpstreamCutOffError(f"was cut off: it {ending.cut_off_reason}")
+            return errors.UpstreamLostError(await ending.explain())
         data, message = error.error.data, error.message
         if not message.strip() and data is not None:
             message = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)

@@ -132,22 +132,22 @@ class Supervisor:
         finally:
             self.connection.withdraw()
             self._was_refused = session.retirement.was_refused
-            if session.wire.cut_off_reason:
-                self.circuit.trip(f"it {session.wire.cut_off_reason}")
+            if session.wire.ending.cut_off_reason:
+                self.circuit.trip(f"it {session.wire.ending.cut_off_reason}")
 
     async def _follow(self, session: Session) -> str | None:
         reason: str | None = None
         wire, probe_seconds = session.wire, min(PROBE_SECONDS, self.connector.spec.call_seconds)
         async with anyio.create_task_group() as tasks:
             if session.revision.is_modern:  # others notify without a subscription
-                tasks.start_soon(wire.notifications.listen, session.client, wire.give_up)
+                tasks.start_soon(wire.notifications.listen, session.client, wire.ending.give_up)
             tasks.start_soon(self._follow_changes, session)
             tasks.start_soon(self._follow_offerings, session)
             tasks.start_soon(session.watch, probe_seconds)
             if self.idle_stop_seconds is not None:
                 tasks.start_soon(self._stop_when_idle, self.idle_stop_seconds, tasks.cancel_scope)
-            await wire.ended.wait()
-            reason = await wire.explain_end()
+            await wire.ending.ended.wait()
+            reason = await wire.ending.explain()
             tasks.cancel_scope.cancel()
         return reason
 
@@ -219,7 +219,7 @@ class Connection:
         self.users += 1
         try:
             self.want()
-            while (session := self.session) is None or session.wire.ended.is_set():
+            while (session := self.session) is None or session.wire.ending.ended.is_set():
                 if (successor := self._successor) is not None:
                     break
                 left_seconds = min(deadline, self.lifecycle.wait_deadline(wait_until)) - self.now()

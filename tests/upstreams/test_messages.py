@@ -184,5 +184,6 @@ async def test_answers_that_come_in_the_turn_in_which_their_callers_give_up_are_
             lines.is_there.set()
             calls.cancel_scope.cancel()
         await anyio.wait_all_tasks_blocked()
-        assert (wire.cut_off_reason, wire.ended.is_set(), wire.abandoned.owners()) == ("", False, set())
+        ending, owners = wire.ending, wire.abandoned.owners()
+        assert (ending.cut_off_reason, ending.ended.is_set(), owners) == ("", False, set())
         tasks.cancel_scope.cancel()

@@ -362,7 +362,7 @@ class StreamableHttp(HttpTransport):
         try:
             await self._follow(None, None)
         except UpstreamError as error:
-            self.wire.cut_off(UpstreamCutOffError(str(error)))
+            self.wire.ending.cut_off(UpstreamCutOffError(str(error)))
 
 
 class HttpWithSse(HttpTransport):
@@ -399,7 +399,7 @@ class HttpWithSse(HttpTransport):
             except UpstreamError as error:
                 if not is_started:
                     raise
-                self.wire.cut_off(UpstreamCutOffError(str(error)))
+                self.wire.ending.cut_off(UpstreamCutOffError(str(error)))
 
     async def _ask(self, item: SessionMessage, request: JSONRPCRequest) -> None:
         # Some servers respond to the POST only after the work; the wire cancels it once the answer has come.

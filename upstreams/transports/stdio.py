@@ -23,7 +23,7 @@ from upstreams.errors import UpstreamUnreadError
 from upstreams.health import Diagnostics
 from upstreams.transports.child_process import crash_reason, open_child
 from upstreams.transports.messages import InboundLimits, MessageReader
-from upstreams.transports.wire import Wire
+from upstreams.transports.wire import Ending, Wire
 
 _MAX_UNREAD_BYTES: Final = 64 * 1024 * 1024
 _SHORT_BYTES: Final = 32 * 1024
@@ -46,15 +46,13 @@ async def open_stdio_wire(
         diagnostics.stderr = lambda: child.stderr.lines() or former
         limits = InboundLimits(spec.message_bytes)
         stdin = ChildInput(child.stdin)
-        yield Wire(
-            ChildOutput(child.stdout, MessageReader(limits, diagnostics, mask), limits),
-            stdin,
-            limits,
-            last_stderr_line=lambda: crash_reason(child.stderr.lines()),
-            forget_stderr=child.stderr.forget,
-            send_at_once=stdin.send_at_once,
-            exit_status=lambda: child.exit_status(stdin.fault or "closed its stdout"),
+        stdout = ChildOutput(child.stdout, MessageReader(limits, diagnostics, mask), limits)
+        ending = Ending(
+            lambda: child.exit_status(stdin.fault or "closed its stdout"),
+            lambda: crash_reason(child.stderr.lines()),
+            child.stderr.forget,
         )
+        yield Wire(stdout, stdin, limits, send_at_once=stdin.send_at_once, ending=ending)
 
 
 @dataclass(eq=False)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -49,11 +50,9 @@ class Wire(JSONRPCDispatcher):
         write_stream: Any,
         limits: InboundLimits,
         *,
-        last_stderr_line: Callable[[], str] = lambda: "",
-        exit_status: Callable[[], Awaitable[str]] | None = None,
         closes_requests: bool = False,
         send_at_once: Callable[[SessionMessage], bool] = lambda _: False,
-        forget_stderr: Callable[[], Awaitable[None]] = anyio.lowlevel.checkpoint,
+        ending: "Ending | None" = None,
     ) -> None:
         super().__init__(_Incoming(read_stream, self), write_stream)
         self._ids = count(1)
@@ -61,18 +60,12 @@ class Wire(JSONRPCDispatcher):
         self._send_at_once = send_at_once
         self._awaited: dict[types.RequestId, _Request] = {}
         self._limits = limits
-        self._exit_status = exit_status
-        self._reason = ""
         self.closes_requests = closes_requests
         """Whether an abandoned request is closed, and with it any further message about it."""
         self.notifications = Notifications()
         self.abandoned = AbandonedRequests()
         """Abandoned calls, whose requests are not answered."""
-        self.last_stderr_line = last_stderr_line
-        self.forget_stderr = forget_stderr
-        self.cut_off_reason = ""
-        """Why the portal cut the upstream off, or ""."""
-        self.ended = anyio.Event()
+        self.ending = ending or Ending()
 
     async def send_raw_request(
         self,
@@ -94,7 +87,7 @@ class Wire(JSONRPCDispatcher):
         options = opts or {}
         request_id = options.get("request_id", next(self._ids))
         await anyio.lowlevel.checkpoint_if_cancelled()  # nothing was sent yet, so nothing has to be cancelled
-        if self.ended.is_set():
+        if self.ending.ended.is_set():
             raise _closed()
         answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         key = dispatcher.coerce_request_id(request_id)
@@ -105,7 +98,9 @@ class Wire(JSONRPCDispatcher):
                 "_meta": {**(params or {}).get("_meta", {}), "progressToken": request_id},
             }
         try:
-            await self._send(_request(request_id, method, params), options.get("headers"), answered)
+            more: dict[str, Any] = {"params": dict(params)} if params else {}
+            request = types.JSONRPCRequest(jsonrpc="2.0", id=request_id, method=method, **more)
+            await self._send(request, options.get("headers"), answered)
             answer = await answered
         except (anyio.get_cancelled_exc_class(), MCPError) as error:
             failure = failure_of(error.error) if isinstance(error, MCPError) else None
@@ -147,7 +142,7 @@ class Wire(JSONRPCDispatcher):
             raise _closed() from None
         except UpstreamError as failure:
             if isinstance(failure, UpstreamCutOffError):
-                self.cut_off(failure)
+                self.ending.cut_off(failure)
             raise MCPError(types.INTERNAL_ERROR, str(failure), failure) from failure
 
     def is_wanted(self, item: SessionMessage) -> bool:
@@ -184,23 +179,6 @@ class Wire(JSONRPCDispatcher):
             total = total if isinstance(total, int | float) else None
             request.progress(done, total, message if isinstance(message, str) else None)
 
-    def give_up(self, reason: str) -> None:
-        """Mark the connection as ended, so that its owner opens a new one."""
-        self._reason = self._reason or reason
-        self.ended.set()
-
-    def cut_off(self, error: UpstreamCutOffError) -> None:
-        """End the connection because of what the upstream sent."""
-        self.cut_off_reason = self.cut_off_reason or str(error)
-        self.give_up(f"was cut off: {error}")
-
-    async def explain_end(self) -> str:
-        """Why it ended, for people. Waits briefly for the exit status of a child."""
-        if self._reason:
-            return self._reason
-        status = await self._exit_status() if self._exit_status else "closed the connection"
-        return with_stderr(status, self.last_stderr_line())
-
     async def run(
         self,
         on_request: dispatcher.OnRequest,
@@ -219,10 +197,43 @@ class Wire(JSONRPCDispatcher):
         try:
             await super().run(on_request, on_notify, intercept, **options)
         finally:
-            self.ended.set()
+            self.ending.ended.set()
             for request in self._awaited.values():
                 if not request.answered.done():
                     request.answered.set_exception(_closed())
+
+
+@dataclass(eq=False)
+class Ending:
+    """Whether and why a connection ended. Over HTTP there is no process with an exit status and a stderr."""
+
+    exit_status: Callable[[], Awaitable[str]] | None = None
+    last_stderr_line: Callable[[], str] = lambda: ""
+    forget_stderr: Callable[[], Awaitable[None]] = anyio.lowlevel.checkpoint
+    ended: anyio.Event = field(default_factory=anyio.Event)
+    cut_off_reason: str = ""
+    """Why the portal cut the upstream off, or ""."""
+    _reason: str = ""
+
+    def give_up(self, reason: str) -> None:
+        """Mark the connection as ended, so that its owner opens a new one."""
+        self._reason = self._reason or reason
+        self.ended.set()
+
+    def cut_off(self, error: UpstreamCutOffError) -> None:
+        """End the connection because of what the upstream sent."""
+        self.cut_off_reason = self.cut_off_reason or str(error)
+        self.give_up(f"was cut off: {error}")
+
+    async def explain(self) -> str:
+        """Why it ended, for people. Waits briefly for the exit status of a child."""
+        if self._reason:
+            return self._reason
+        return self.with_stderr(await self.exit_status() if self.exit_status else "closed the connection")
+
+    def with_stderr(self, reason: str) -> str:
+        last = self.last_stderr_line()
+        return f"{reason}; its stderr ended with: {last}" if last else reason
 
 
 class _Incoming(ObjectReceiveStream[Any]):
@@ -241,7 +252,7 @@ class _Incoming(ObjectReceiveStream[Any]):
                 if not isinstance(item, SessionMessage) or self._wire.is_wanted(item):
                     return item
         except UpstreamCutOffError as error:
-            self._wire.cut_off(error)
+            self._wire.ending.cut_off(error)
         raise anyio.EndOfStream
 
 
@@ -250,16 +261,5 @@ def is_closed(error: types.ErrorData) -> bool:
     return error.data is _CLOSED
 
 
-def _request(
-    request_id: types.RequestId, method: str, params: Mapping[str, Json] | None
-) -> types.JSONRPCRequest:
-    more: dict[str, Any] = {"params": dict(params)} if params else {}
-    return types.JSONRPCRequest(jsonrpc="2.0", id=request_id, method=method, **more)
-
-
 def _closed() -> MCPError:
     return MCPError(types.CONNECTION_CLOSED, "Connection closed", _CLOSED)
-
-
-def with_stderr(reason: str, last_stderr_line: str) -> str:
-    return f"{reason}; its stderr ended with: {last_stderr_line}" if last_stderr_line else reason
