@@ -18,7 +18,7 @@ from manifests.portal_manifest import HttpUpstream, StdioUpstream
 from manifests.references import CallerHeader
 from upstreams.connector import WireOpener
 from upstreams.errors import UpstreamUnavailableError
-from upstreams.people import IDLE_SECONDS, PORTAL, Headers, LoginsOf, PeoplesUpstreams, Person
+from upstreams.people import IDLE_SECONDS, PORTAL, Headers, LoginsOf, OnChange, PeoplesUpstreams, Person
 from upstreams.redaction import Redaction, secrets_of
 from upstreams.secret_sources import HeaderRenewal
 from upstreams.tools import ListingStore, UpstreamListing
@@ -37,39 +37,16 @@ MAX_REMOVED: Final = 1_000
 """At most this many removed upstreams are remembered, because running scripts may still name them."""
 
 
-@dataclass(eq=False)
 class Fleet:
-    """The upstreams of a manifest by name, in its order, with the portal's credentials; `people` has personal ones.
+    """The upstreams of a manifest by name, in its order, with the portal's credentials; `people` has personal ones."""
 
-    `tasks` supervises them.
-    """
-
-    tasks: TaskGroup
-    folder: Path
-    """The working directory of children, and the base of relative paths."""
-    on_change: Callable[[Upstream], None]
-    """Called in the event loop after each change of an upstream's state or tools. It must not raise."""
-    on_offering_change: Callable[[], None] = lambda: None
-    """Called when an upstream's resources or prompts may have changed."""
-    listings: Path | None = None
-    """The folder for the last listing of each upstream; None stores none."""
-    logins: LoginsOf | None = None
-    """The logins of people."""
-    portal_logins: LoginsOf | None = None
-    """The portal's own logins, if they are not in files."""
-    observer: RequestObserver | None = None
-    """Sends and observes each request that a caller makes."""
-    redact: Redaction = field(default_factory=lambda: Redaction(()))
-    """Masks the secrets of all upstreams."""
-    secrets: frozenset[str] = frozenset()
-    _upstreams: dict[str, Upstream] = field(default_factory=dict)
-    _settings: "dict[str, UpstreamSettings]" = field(default_factory=dict)
-    _removed: dict[str, Upstream] = field(default_factory=dict)
-    _connecting: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(MAX_CONNECTING))
-
-    def __post_init__(self) -> None:
+    def __init__(self, opener: "Opener") -> None:
+        self._opener = opener
+        self._upstreams: dict[str, Upstream] = {}
+        self._settings: dict[str, UpstreamSettings] = {}
+        self._removed: dict[str, Upstream] = {}
         self.people = PeoplesUpstreams(
-            self._persons, lambda name: self.settings(name).caller_headers, self.tasks.start_soon
+            self._open_own, lambda name: self.settings(name).caller_headers, opener.tasks.start_soon
         )
 
     def __iter__(self) -> Iterator[Upstream]:
@@ -88,20 +65,16 @@ class Fleet:
         Calls in flight end on the connection on which they began. Later calls wait for the new one.
         """
         former, known = self._upstreams, self._settings
-        self.secrets = frozenset(
-            {*secrets, *chain.from_iterable(secrets_of(each.spec) for each in settings.values())}
-        )
-        self.redact.replace(self.secrets)
+        own_secrets = chain.from_iterable(secrets_of(each.spec) for each in settings.values())
+        self._opener.redact.replace({*secrets, *own_secrets})
         removed = [name for name in former if name not in settings]
-        restarted = [
-            name for name in settings if name in known and not settings[name].connects_as(known[name])
-        ]
+        changed = [name for name in settings if name in known and not settings[name].connects_as(known[name])]
         self._upstreams = {
-            name: former[name] if name in former and name not in restarted else self._opened(name, each)
+            name: former[name] if name in former and name not in changed else self._opener.open(name, each)
             for name, each in settings.items()
         }
         self._settings = dict(settings)
-        for name in restarted:
+        for name in changed:
             old, new = former[name], self._upstreams[name]
             new.apply(UpstreamListing(old.tools, old.server, old.instructions))  # until there is a new one
             old.connection.stop("it was changed in the manifest", new.connection)
@@ -113,7 +86,7 @@ class Fleet:
         for name in [*self._removed][:-MAX_REMOVED]:
             del self._removed[name]
         added = [name for name in settings if name not in former]
-        return {"added": added, "removed": removed, "restarted": restarted}
+        return {"added": added, "removed": removed, "restarted": changed}
 
     def spec(self, name: str) -> StdioUpstream | HttpUpstream | None:
         """The section of an upstream; None for a name that the manifest does not have."""
@@ -138,7 +111,34 @@ class Fleet:
                 await upstream.started()
         return [upstream for upstream in watched if upstream.state.status == "starting"]
 
-    def _opened(self, name: str, own: "UpstreamSettings") -> Upstream:
+    def _open_own(self, name: str, headers: Headers, person: Person, on_change: OnChange) -> Upstream:
+        return self._opener.open_own(self.settings(name), self[name], headers, person, on_change)
+
+
+@dataclass(eq=False)
+class Opener:
+    """Opens upstreams with the credentials of the portal or of a person. `tasks` supervises those of the portal."""
+
+    tasks: TaskGroup
+    folder: Path
+    """The working directory of children, and the base of relative paths."""
+    on_change: OnChange
+    """Called in the event loop after each change of an upstream's state or tools. It must not raise."""
+    on_offering_change: Callable[[], None] = lambda: None
+    """Called when an upstream's resources or prompts may have changed."""
+    listings: Path | None = None
+    """The folder for the last listing of each upstream; None stores none."""
+    logins: LoginsOf | None = None
+    """The logins of people."""
+    portal_logins: LoginsOf | None = None
+    """The portal's own logins, if they are not in files."""
+    observer: RequestObserver | None = None
+    """Sends and observes each request that a caller makes."""
+    redact: Redaction = field(default_factory=lambda: Redaction(()))
+    """Masks the secrets of all upstreams."""
+    _connecting: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(MAX_CONNECTING))
+
+    def open(self, name: str, own: "UpstreamSettings") -> Upstream:
         """Open an upstream with the portal's credentials, and supervise it."""
         wire = self._wire_opener(name, own, self.redact)
         store = ListingStore(self.listings, name, self.folder, own.written) if self.listings else None
@@ -156,11 +156,11 @@ class Fleet:
         self.tasks.start_soon(upstream.supervisor.run, name=f"upstream {name}")
         return upstream
 
-    def _persons(
-        self, name: str, headers: Headers, person: Person, on_change: Callable[[Upstream], None]
+    def open_own(
+        self, own: "UpstreamSettings", shared: Upstream, headers: Headers, person: Person, on_change: OnChange
     ) -> Upstream:
-        settings = self.settings(name)
-        spec = settings.spec
+        """Open the person's own connection to an upstream, which lists its tools as `shared` does."""
+        name, spec = shared.name, own.spec
         assert isinstance(spec, HttpUpstream), "only HTTP upstreams have personal credentials"
         login = None
         if spec.is_per_caller:
@@ -168,16 +168,16 @@ class Fleet:
                 raise UpstreamUnavailableError(f"upstream {name!r}: there is no store for logins of people")
             login = self.logins(name, spec.url, person.owner)
         # A redaction of its own: the shared one keeps only a few tokens.
-        redact = Redaction(self.secrets)
-        own = spec.model_copy(update={"headers": {**spec.headers, **headers}, "start": "eager"})
+        redact = Redaction(self.redact.secrets)
+        spec = spec.model_copy(update={"headers": {**spec.headers, **headers}, "start": "eager"})
         return Upstream(
             name,
-            own,
-            self._wire_opener(name, replace(settings, spec=own), redact, login),
+            spec,
+            self._wire_opener(name, replace(own, spec=spec), redact, login),
             redact,
             on_change,
             idle_stop_seconds=IDLE_SECONDS,
-            listed_by=self[name],
+            listed_by=shared,
             observe=self.observer,
         )
 

@@ -38,7 +38,8 @@ class Person:
 
 
 Headers: TypeAlias = Mapping[str, str]
-OpenOwn: TypeAlias = Callable[[str, Headers, Person, Callable[[Upstream], None]], Upstream]
+OnChange: TypeAlias = Callable[[Upstream], None]
+OpenOwn: TypeAlias = Callable[[str, Headers, Person, OnChange], Upstream]
 """Opens the upstream of this name with these headers and the person's login. The callback is its `on_change`."""
 
 PORTAL: Final = ""

@@ -66,7 +66,7 @@ class Redaction:
     """Masks secrets in all their encodings, in linear time."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        self._secrets = frozenset(secrets)
+        self.secrets = frozenset(secrets)
         self._added: list[str] = []
         self._compile()
 
@@ -79,8 +79,8 @@ class Redaction:
 
     def replace(self, secrets: Iterable[str]) -> None:
         """Mask these secrets; the former ones count as added."""
-        former, self._secrets = self._secrets, frozenset(secrets)
-        self.add(former - self._secrets)
+        former, self.secrets = self.secrets, frozenset(secrets)
+        self.add(former - self.secrets)
 
     def __call__(self, text: str) -> str:
         return self._pattern.sub(MASK, text) if any(needle in text for needle in self._needles) else text
@@ -129,7 +129,7 @@ class Redaction:
         return value
 
     def _compile(self) -> None:
-        secrets = {part for secret in self._secrets.union(self._added) for part in _parts(secret)}
+        secrets = {part for secret in self.secrets.union(self._added) for part in _parts(secret)}
         forms = {form for secret in secrets for form in _forms(secret)}
         # The longest first: one may contain another.
         either = "|".join(map(re.escape, sorted(forms, key=lambda form: (-len(form), form))))

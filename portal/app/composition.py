@@ -47,7 +47,7 @@ from portal.server.views import InEffect, Views
 from sandbox_runtime.build_guest import check_baked
 from sandbox_runtime.grants.files import open_workspaces as open_granted_files
 from sandbox_runtime.sandbox import Sandbox
-from upstreams.fleet import Fleet
+from upstreams.fleet import Fleet, Opener
 from upstreams.redaction import Redaction
 
 log = structlog.get_logger()
@@ -91,9 +91,8 @@ async def open_portal(
     baked = check_baked(component) if component else None
     middleware = load_middleware(manifest.portal.middleware, manifest.folder, manifest.modules)
     async with AsyncExitStack() as stack:
-        telemetry, redact = NO_TELEMETRY, Redaction(manifest.hidden)
-        if runs_scripts:
-            telemetry = await _open_telemetry(stack, manifest, redact)
+        redact = Redaction(manifest.hidden)
+        telemetry = await _open_telemetry(stack, manifest, redact) if runs_scripts else NO_TELEMETRY
         is_kept = runs_scripts and runs != "none"
         place, shared = places.place_of(manifest), None
         url = public_url(manifest.portal.runs, address)
@@ -111,7 +110,7 @@ async def open_portal(
         changes = ListChanges()
         connections = await stack.enter_async_context(anyio.create_task_group())
         stack.callback(connections.cancel_scope.cancel)  # ends them at once, and leaves no child process
-        fleet = Fleet(
+        opener = Opener(
             connections,
             manifest.folder,
             lambda upstream: views.note_change(),  # views are created below
@@ -122,6 +121,7 @@ async def open_portal(
             observer=partial(record_attempt, telemetry) if telemetry.is_on else None,
             redact=redact,
         )
+        fleet = Fleet(opener)
         accounts = Accounts(manifest, fleet, kept, audit)
         sessions = Sessions(settings, home_of(shared))
         components = Components(places.components_folder(place), stack, progress, shared)

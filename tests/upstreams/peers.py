@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 
 from manifests.json_value import Json
 from manifests.portal_manifest import HttpUpstream, StdioUpstream
-from upstreams.fleet import Fleet, UpstreamSettings
+from upstreams.fleet import Fleet, Opener, UpstreamSettings
 from upstreams.health import Diagnostics
 from upstreams.people import LoginsOf
 from upstreams.redaction import Redaction
@@ -123,7 +123,7 @@ async def open_fleet(
     On exit all connections close at once, and no child process is left.
     """
     async with anyio.create_task_group() as tasks:
-        fleet = Fleet(tasks, folder, on_change, listings=listings, portal_logins=portal_logins)
+        fleet = Fleet(Opener(tasks, folder, on_change, listings=listings, portal_logins=portal_logins))
         fleet.replace({name: UpstreamSettings(spec) for name, spec in specs.items()}, secrets)
         try:
             yield fleet
