@@ -39,7 +39,7 @@ def main() -> None:
             len(re.findall(r"^class |^\w+ = ", each.module, re.MULTILINE))
             for each in library.namespaces.values()
         ),
-        "results_undeclared": sum(function.is_observable for function in functions),
+        "results_undeclared": sum(function.returns.is_observable for function in functions),
     }
     with tempfile.TemporaryDirectory() as folder:
         write_stubs(library, Path(folder))

@@ -113,7 +113,7 @@ class Broker:
             return Outcome(error=failure, data=data, content=upstream.redact.in_value(result.content))
         entry.end("done")
         value = script_value(result, function.recorded.output_schema)
-        if isinstance(value, str) and function.data_since < self.began:
+        if isinstance(value, str) and function.returns.data_since < self.began:
             value = parsed_text(value)
         if is_shared:  # observed types are shared, and a person's results must not shape them
             self.observations.note(function, permit.arguments, value)

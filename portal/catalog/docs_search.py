@@ -109,7 +109,7 @@ class Found:
         sign = NOTATIONS[self.kernel].sign
         lines += (f"{each.full(told, self.depth, self.kernel)}\n" for each in self.functions[: self.full])
         for function in self.functions[self.full :]:
-            remark = "" if function.seen_text is None else function.remark_in(self.kernel)
+            remark = "" if function.returns.seen_text is None else function.returns.remark_in(self.kernel)
             about = filter(None, [remark, function.summary_in(self.kernel).removesuffix(".")])
             lines.append(f"  {sign} ".join([function.brief_in(self.kernel), *about]))
         if self.functions and self.total > len(self.functions):

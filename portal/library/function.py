@@ -85,6 +85,57 @@ class TypeScriptText:
 
 
 @dataclass(frozen=True, eq=False)
+class Returns:
+    """What a function returns, as its tool declares it, or as its real results showed it."""
+
+    annotation: str
+    output_schema: Json | None = field(repr=False)
+    """As the upstream sent it."""
+    remark: str
+    """The comment after the return type, unless that tells `seen_text`."""
+    seen_text: Json | None
+    """JSON Schema of the JSON that was observed in a text, which scripts still get as text."""
+    observed: Json | None
+    """JSON Schema of its real results, if they say more than its declaration."""
+    is_observable: bool
+    """Whether only real results show their shape: the tool declares nothing about them, or a text that may be JSON."""
+    data_since: float
+    """When the JSON in its declared text became data, in seconds since 1970, for runs that begin later; or infinite."""
+
+    @cached_property
+    def validator(self) -> SchemaValidator:
+        """Validates the value that scripts get against the tool's declaration. Invalid results are passed on too."""
+        return SchemaValidator(self.declared)
+
+    @property
+    def declared(self) -> SoundNode:
+        """The schema that the tool declares for the value that scripts get."""
+        return declared_result(self.output_schema)
+
+    @cached_property
+    def declares_text(self) -> bool:
+        declared = self.declared
+        return isinstance(declared, dict) and declared.get("type") == ["string"]
+
+    def schema(self, reduce: Callable[[Json], SoundNode] = sound_schema) -> SoundNode:
+        """The schema of what it returns, as declared or as observed."""
+        if self.observed is not None:
+            return sound_schema(self.observed)
+        return declared_result(self.output_schema, reduce)
+
+    def shape_in(self, kernel: KernelName) -> str:
+        """The type in one line, in the kernel's language; "" if nothing is known."""
+        shape = shape_text(self.schema(), NOTATIONS[kernel])
+        return shape if shape_text(self.schema()) != "Any" else ""
+
+    def remark_in(self, kernel: KernelName) -> str:
+        """`remark`, or the shape of what was seen in the text, in the kernel's language."""
+        if self.seen_text is None:
+            return self.remark
+        return f"JSON: {shape_text(sound_schema(self.seen_text), NOTATIONS[kernel])}"
+
+
+@dataclass(frozen=True, eq=False)
 class Function:
     """One tool as scripts see it. Text of the upstream appears only in docstrings, comments and literals, escaped."""
 
@@ -96,25 +147,12 @@ class Function:
     parameters: tuple[Parameter, ...]
     others: str
     """`**others: Any` if the tool takes arguments that its schema does not name, else ""."""
-    returns: str
-    remark: str
-    """The comment after the return type."""
-    seen_text: Json | None
-    """JSON Schema of the JSON that was observed in its text, if `remark` tells it."""
+    returns: Returns
     summary: str
     is_deprecated: bool
     description: str
     mark: str
     """For the docstring: that a person has to approve its calls, or why it is not granted. Usually ""."""
-    observed: Json | None
-    """JSON Schema of its real results, if they say more than its declaration."""
-    is_observable: bool
-    """Whether only real results show their shape: the tool declares nothing about them, or a text that may be JSON."""
-    data_since: float
-    """When the JSON in its declared text became data, in seconds since 1970; infinite if it is still text.
-
-    A run that began before still gets the text.
-    """
     typescript: "TypeScriptText | None" = None
     """For a function of `portal`, whose arguments are no object in TypeScript."""
 
@@ -122,39 +160,6 @@ class Function:
     def arguments(self) -> SchemaValidator:
         """Validates arguments. Built on the first call, as most functions are never called."""
         return SchemaValidator(arguments_schema(self.recorded.input_schema))
-
-    @cached_property
-    def results(self) -> SchemaValidator:
-        """Validates the value that scripts get against the tool's declaration. Invalid results are passed on too."""
-        return SchemaValidator(self.declared)
-
-    @property
-    def declared(self) -> SoundNode:
-        """The schema that the tool declares for the value that scripts get."""
-        return declared_result(self.recorded.output_schema)
-
-    @cached_property
-    def declares_text(self) -> bool:
-        declared = self.declared
-        return isinstance(declared, dict) and declared.get("type") == ["string"]
-
-    @cached_property
-    def result_shape(self) -> str:
-        """The type that it returns, as declared or as observed, in one line; "" if nothing is known."""
-        shape = shape_text(self._result())
-        return "" if shape == "Any" else shape
-
-    def result_shape_in(self, kernel: KernelName) -> str:
-        return shape_text(self._result(), NOTATIONS[kernel]) if self.result_shape else ""
-
-    def _result(self) -> SoundNode:
-        return self.result_schema(sound_schema)
-
-    def result_schema(self, reduce: Callable[[Json], SoundNode]) -> SoundNode:
-        """The schema of what it returns, as declared or as observed."""
-        if self.observed is not None:
-            return sound_schema(self.observed)
-        return declared_result(self.recorded.output_schema, reduce)
 
     @property
     def tool(self) -> str:
@@ -188,10 +193,6 @@ class Function:
     def summary_in(self, kernel: KernelName) -> str:
         return self.typescript.summary if kernel == JAVASCRIPT and self.typescript else self.summary
 
-    def remark_in(self, kernel: KernelName) -> str:
-        """`remark`, with its type in the kernel's language."""
-        return self.remark if self.seen_text is None else json_remark(self.seen_text, NOTATIONS[kernel])
-
     def _brief(self, notation: Notation) -> str:
         whole = _root_object(arguments_schema(self.recorded.input_schema))
         nodes, shown, left = whole.get("properties", {}), [], LONGEST_BRIEF
@@ -204,7 +205,7 @@ class Function:
                 break
         if self.others:
             shown.append(notation.others(self.others.partition(":")[0], notation.text(ANY)))
-        result = shape_text(self._result(), notation)
+        result = shape_text(self.returns.schema(), notation)
         return notation.head(self.qualified, ", ".join(shown), result)
 
     def full(self, told: set[str], depth: int = MAX_DEPTH, kernel: KernelName = PYTHON) -> str:
@@ -229,7 +230,9 @@ class Function:
         if any(docs) or "\n" in arguments:
             rows = (f"{text},{doc}" for text, doc in zip_longest(shown, docs, fillvalue=""))
             arguments = "".join(["\n", *map(indented, rows)])
-        returns = full_text(self._result(), told, depth, notation) if depth >= 0 else notation.text(ANY)
+        returns = (
+            full_text(self.returns.schema(), told, depth, notation) if depth >= 0 else notation.text(ANY)
+        )
         head = notation.head(self.qualified, arguments, returns) + self._comments(kernel)
         return notation.documented(head, self.documentation)
 
@@ -240,7 +243,7 @@ class Function:
         Elsewhere it is omitted, which saves a model tokens.
         """
         texts = [_parameter_text(each, hidden) for each in self.parameters]
-        others, returns = respelt(self.others, hidden), respelt(self.returns, hidden)
+        others, returns = respelt(self.others, hidden), respelt(self.returns.annotation, hidden)
         arguments = [*filter(None, ["*" if texts else "", *texts, others])]
         head = f"async def {self.name}({', '.join(arguments)}) -> {returns}:"
         if len(head) > _LONGEST_LINE and arguments:
@@ -258,11 +261,9 @@ class Function:
 
     def _comments(self, kernel: KernelName) -> str:
         notation = NOTATIONS[kernel]
-        return notation.comment(_wire_doc(self.name, self.tool)) + notation.comment(self.remark_in(kernel))
-
-
-def json_remark(seen: Json, notation: Notation) -> str:
-    return f"JSON: {shape_text(sound_schema(seen), notation)}"
+        return notation.comment(_wire_doc(self.name, self.tool)) + notation.comment(
+            self.returns.remark_in(kernel)
+        )
 
 
 def parameters(root: SoundNode, types: SchemaTypes) -> tuple[tuple[Parameter, ...], str]:

@@ -20,7 +20,7 @@ from manifests.names import former_of, function_names, namespace_of
 from manifests.own_files import ORDINARY, write_whole
 from portal.base.errors import PortalError
 from portal.base.plain_text import docstring, first_sentence, one_line, readable, says_deprecated
-from portal.library.function import Function, declared_result, json_remark, parameters
+from portal.library.function import Function, Returns, declared_result, parameters
 from portal.library.notation import ANY, PYTHON_NOTATION
 from portal.library.schema import SharedReduction, arguments_schema, sound_schema
 from portal.library.schema_types import (
@@ -85,7 +85,7 @@ class LibrarySource:
     asking: Set[str] = frozenset()
     """The tools whose calls a person has to approve."""
     data_since: Mapping[str, float] = field(default_factory=dict)
-    """By tool: see `Function.data_since`."""
+    """By tool: see `Returns.data_since`."""
 
     @cached_property
     def opening(self) -> str:
@@ -159,8 +159,8 @@ class Library:
     @cached_property
     def diagnostics(self) -> tuple[str, ...]:
         """Functions whose results differed from their declaration, and where."""
-        found = (each for each in self.functions.values() if each.remark.startswith(MISMATCHED))
-        return tuple(f"{each.qualified}: {one_line(each.remark, 230)}" for each in found)
+        found = (each for each in self.functions.values() if each.returns.remark.startswith(MISMATCHED))
+        return tuple(f"{each.qualified}: {one_line(each.returns.remark, 230)}" for each in found)
 
     @classmethod
     def compile(cls, sources: Iterable[LibrarySource], previous: "Library | None" = None) -> Self:
@@ -228,20 +228,6 @@ def _function(
 ) -> Function:
     types = SchemaTypes(type_name(name) or "Tool", definitions)
     named, others = parameters(arguments_schema(tool.input_schema, reduction.sound_schema), types)
-    returns = ANY
-    if tool.output_schema is not None:
-        returns = types.result_type(declared_result(tool.output_schema, reduction.sound_schema))
-    is_silent, mismatch = says_nothing(returns), source.mismatches.get(tool.name)
-    remark = MISMATCHED + mismatch if mismatch else ""
-    since = source.data_since.get(tool.name, inf) if PYTHON_NOTATION.text(returns) == "str" else inf
-    seen = source.observed.get(tool.name, {})
-    is_json = PYTHON_NOTATION.text(returns) == "str" and (since < inf or "string" not in seen.get("type", ()))
-    observed = seen if seen and (is_silent or since < inf) else None
-    if observed is not None:
-        returns = types.result_type(sound_schema(observed))
-        remark = OBSERVED_IN_TEXT if is_json else "" if says_nothing(returns) else OBSERVED
-    elif seen and is_json:
-        remark = json_remark(seen, PYTHON_NOTATION)
     description = tool.description or tool.title or ""
     summary = first_sentence(description.removeprefix(source.opening), LONGEST_SUMMARY)
     refusal = source.refusals.get(tool.name)
@@ -256,17 +242,32 @@ def _function(
         recorded=tool,
         parameters=named,
         others=others,
-        returns=PYTHON_NOTATION.text(returns),
-        remark=remark,
-        seen_text=seen if observed is None and seen and is_json else None,
+        returns=_returns(source, tool, types, reduction),
         summary=f"{mark} {summary}".strip(),
         is_deprecated=is_deprecated,
         description=readable(description, LONGEST_DESCRIPTION),
         mark=f"{mark} {one_line(refusal or '', LONGEST_REFUSAL)}".strip(),
-        observed=observed,
-        is_observable=is_silent or is_json,
-        data_since=since,
     )
+
+
+def _returns(
+    source: LibrarySource, tool: RecordedTool, types: SchemaTypes, reduction: SharedReduction
+) -> Returns:
+    returns = ANY
+    if tool.output_schema is not None:
+        returns = types.result_type(declared_result(tool.output_schema, reduction.sound_schema))
+    is_silent, mismatch = says_nothing(returns), source.mismatches.get(tool.name)
+    since = source.data_since.get(tool.name, inf) if PYTHON_NOTATION.text(returns) == "str" else inf
+    seen = source.observed.get(tool.name, {})
+    is_json = PYTHON_NOTATION.text(returns) == "str" and (since < inf or "string" not in seen.get("type", ()))
+    observed = seen if seen and (is_silent or since < inf) else None
+    seen_text = seen if observed is None and seen and is_json else None
+    remark = MISMATCHED + mismatch if mismatch and seen_text is None else ""
+    if observed is not None:
+        returns = types.result_type(sound_schema(observed))
+        remark = OBSERVED_IN_TEXT if is_json else "" if says_nothing(returns) else OBSERVED
+    annotation, is_observable = PYTHON_NOTATION.text(returns), is_silent or is_json
+    return Returns(annotation, tool.output_schema, remark, seen_text, observed, is_observable, since)
 
 
 def _module(source: LibrarySource, functions: Mapping[str, Function], definitions: Definitions) -> str:

@@ -404,7 +404,7 @@ class Observations:
     def note(self, function: Function, arguments: Json, value: Json) -> None:
         """Queue a result to be read. It must not be changed afterwards. Returns at once."""
         tool = function.upstream, function.tool
-        is_worth_it = function.is_observable or self._compared[tool] < MOST_COMPARED
+        is_worth_it = function.returns.is_observable or self._compared[tool] < MOST_COMPARED
         if self._store is not None and function.recorded.digest is not None and is_worth_it:
             self._waiting.append((function, arguments, value))
             self._woken.set()
@@ -451,10 +451,10 @@ class Observations:
         assert definition is not None, "only results of tools with a digest are queued"
         known = self._known.setdefault(function.upstream, {})
         former = known.get(function.tool)
-        if function.is_observable:
+        if function.returns.is_observable:
             data = parsed_text(value) if isinstance(value, str) else value
             seen = Observed(definition, shape_of(data, arguments))
-            if function.declares_text and isinstance(data, dict | list):
+            if function.returns.declares_text and isinstance(data, dict | list):
                 seen = _of_text(seen, former)
         else:
             self._compared[function.upstream, function.tool] += 1
@@ -483,7 +483,7 @@ def mismatch(function: Function, value: Json) -> str:
 
     "" if it fits. A result that does not fit is passed on: one real result in thirteen does not.
     """
-    found = function.results.validate(value, MAX_STEPS, most=_MOST_PLACES).errors
+    found = function.returns.validator.validate(value, MAX_STEPS, most=_MOST_PLACES).errors
     texts = dict.fromkeys(_mismatch_text(nearest_error(each)) for each in found)
     return one_line("; ".join(texts), LONGEST_MISMATCH)
 

@@ -62,7 +62,7 @@ def _method(function: Function, definitions: Definitions, reduction: SharedReduc
     rows = [*map(_row, named), *(["[key: string]: any"] if others else [])]
     is_optional = "" if any(each.required for each in named) else "?"
     arguments = f"args{is_optional}: {{{', '.join(rows)}}}" if rows else "args?: {}"
-    result = definitions.notation.text(types.result_type(function.result_schema(reduce)))
+    result = definitions.notation.text(types.result_type(function.returns.schema(reduce)))
     doc = f"{jsdoc(function.documentation, '    ')}\n" if function.documentation else ""
     return f"{doc}    {_quoted(function.name)}({arguments}): Promise<{result}>"
 

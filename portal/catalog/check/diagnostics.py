@@ -56,7 +56,7 @@ def syntax_diagnostics(
     for problem in prepared.problems:
         refuses = problem.line in prepared.unguarded_lines and problem.code != "keys_only"
         function = snapshot.library.functions.get(snapshot.canonical(problem.function))
-        shape = function.result_shape_in(kernel) if function is not None else ""
+        shape = function.returns.shape_in(kernel) if function is not None else ""
         fields = _fields(function)
         named = [each for each in fields if problem.message.endswith(f" {each!r}")]
         if problem.code != "keys_only" or (fields and not named):
@@ -85,7 +85,7 @@ def syntax_diagnostics(
 
 def _fields(function: Function | None) -> list[str]:
     """The declared fields of its result, if that is an object; "" for one that is not a plain name."""
-    declared = function.declared if function is not None else None
+    declared = function.returns.declared if function is not None else None
     fields = declared.get("properties", ()) if isinstance(declared, dict) else ()
     return [each if re.fullmatch(r"\w{1,60}", each) else "" for each in fields]
 

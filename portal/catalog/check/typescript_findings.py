@@ -140,7 +140,7 @@ class TypescriptFindings:
     def _is_declared(self) -> bool:
         """Whether the types of all results are declared by their tools, not only seen so far."""
         used = (self._functions.get(f"{use.namespace}.{use.function}") for use in self._prepared.uses)
-        return all(function is None or function.observed is None for function in used)
+        return all(function is None or function.returns.observed is None for function in used)
 
     def _argument(self, finding: Finding) -> Iterator[Diagnostic]:
         """An argument of a wrong type. Literal arguments are already validated without TypeScript."""

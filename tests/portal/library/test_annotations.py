@@ -84,18 +84,19 @@ def test_object_that_says_it_is_open_takes_other_keys() -> None:
 
 
 def test_result_type_comes_from_the_output_schema() -> None:
-    assert function(output_schema={**ISSUE, "required": ["id"]}).returns == "Issue"
-    assert function().returns == "Any"
+    assert function(output_schema={**ISSUE, "required": ["id"]}).returns.annotation == "Issue"
+    assert function().returns.annotation == "Any"
 
 
 @pytest.mark.parametrize("mark", [{"x-fastmcp-wrap-result": True}, {"required": ["result"]}])
 def test_wrapped_result_is_typed_without_its_wrapper(mark: dict[str, Json]) -> None:
     schema = an_object(result={"type": "array", "items": {"type": "string"}})
-    assert function(output_schema={**schema, **mark}).returns == "list[str]"
+    assert function(output_schema={**schema, **mark}).returns.annotation == "list[str]"
 
 
 def test_type_is_never_called_like_a_function() -> None:
-    assert library(tool("Issue", output_schema=ISSUE)).functions["tickets.Issue"].returns == "Issue2"
+    found = library(tool("Issue", output_schema=ISSUE)).functions["tickets.Issue"]
+    assert found.returns.annotation == "Issue2"
 
 
 TEXT = {"type": "string"}

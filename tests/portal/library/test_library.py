@@ -112,14 +112,14 @@ def test_definition_of_the_same_name_with_another_content_keeps_its_own() -> Non
     compiled = library(
         reading("a", "Pet", pets()), reading("b", "Pet", {"Pet": SIZE}), reading("c", "Pet", pets())
     )
-    returns = {name: each.returns for name, each in compiled.functions.items()}
+    returns = {name: each.returns.annotation for name, each in compiled.functions.items()}
     assert returns == {"tickets.a": "Pet", "tickets.b": "Pet2", "tickets.c": "Pet"}
 
 
 def test_arguments_and_results_may_mean_different_things_by_one_name() -> None:
     schema = {**arguments(pet={"$ref": "#/$defs/Pet"}), "$defs": {"Pet": SIZE}}
     [compiled] = library(tool("a", schema, {"$ref": "#/$defs/Pet", "$defs": pets()})).functions.values()
-    assert (compiled.parameters[0].annotation, compiled.returns) == ("Pet", "Pet2")
+    assert (compiled.parameters[0].annotation, compiled.returns.annotation) == ("Pet", "Pet2")
 
 
 def test_what_a_definition_refers_to_outside_of_them_is_that_of_its_own_schema() -> None:
