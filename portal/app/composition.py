@@ -93,12 +93,8 @@ async def open_portal(
     async with AsyncExitStack() as stack:
         redact = Redaction(manifest.hidden)
         telemetry = await _open_telemetry(stack, manifest, redact) if runs_scripts else NO_TELEMETRY
-        is_kept = runs_scripts and runs != "none"
-        place, shared = places.place_of(manifest), None
-        url = public_url(manifest.portal.runs, address)
-        kept = await _open_store(stack, manifest, place, url) if is_kept else None
-        if manifest.portal.runs.is_shared:  # it has the portal's logins, and perhaps its audit log
-            shared = kept or await _opened_store(stack, manifest, place, url)
+        place, is_kept = places.place_of(manifest), runs_scripts and runs != "none"
+        kept, shared = await _open_stores(stack, manifest, place, address, is_kept=is_kept)
         audit = await open_audit(manifest, shared, telemetry.refusals)
         stack.callback(audit.close)
         where_files = partial(manifest.where, "capabilities", "files")
@@ -197,28 +193,26 @@ async def _open_telemetry(stack: AsyncExitStack, manifest: Manifest, mask: Redac
     return exported
 
 
-async def _open_store(
-    stack: AsyncExitStack, manifest: Manifest, place: places.Place, url: str | None
-) -> RunStore | None:
-    """The store of runs of a portal at this base URL; None if the default store cannot be used.
+async def _open_stores(
+    stack: AsyncExitStack, manifest: Manifest, place: places.Place, address: Address | None, *, is_kept: bool
+) -> tuple[RunStore | None, RunStore | None]:
+    """The store of the runs of a portal at this address, and the store that it shares with others. They may be one.
 
-    Raises StoreError: the manifest names a store, which cannot be used.
+    The first is None unless `is_kept`, or if the default store cannot be used. The second has the portal's logins, and
+    perhaps its audit log; None if nothing is shared. Raises StoreError: the manifest's own store cannot be used.
     """
+    settings = manifest.portal.runs
+    if not (is_kept or settings.is_shared):
+        return None, None
+    on_note = partial(add_messages, webhooks=settings.webhooks, base=public_url(settings, address))
     try:
-        return await _opened_store(stack, manifest, place, url)
+        holder = stack.enter_context(places.present(place))
+        store = await anyio.to_thread.run_sync(places.open_store, place, manifest, holder, on_note)
     except StoreError as error:
         # Serve without the default store if it cannot be created, as in a container without a writable home.
-        if manifest.portal.runs.store or not isinstance(error.__cause__, OSError):
+        if settings.store or not isinstance(error.__cause__, OSError):
             raise
         log.warning("runs_not_durable", reason=str(error), trail="off")
-        return None
-
-
-async def _opened_store(
-    stack: AsyncExitStack, manifest: Manifest, place: places.Place, url: str | None
-) -> RunStore:
-    holder = stack.enter_context(places.present(place))
-    on_note = partial(add_messages, webhooks=manifest.portal.runs.webhooks, base=url)
-    store = await anyio.to_thread.run_sync(places.open_store, place, manifest, holder, on_note)
+        return None, None
     stack.push_async_callback(store.close)
-    return store
+    return store if is_kept else None, store if settings.is_shared else None
