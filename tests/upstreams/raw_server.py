@@ -129,8 +129,9 @@ def echo(request, arguments):
 
 
 def raw(request, arguments):
-    """Answers with exactly this text as the result."""
-    write(f'{{"jsonrpc":"2.0","id":{json.dumps(request["id"])},"result":{arguments["result"]}}}')
+    """Answers with exactly this text as the result, behind a `front`."""
+    front = arguments.get("front", "").replace("ID", str(request["id"]))
+    write(front + f'{{"jsonrpc":"2.0","id":{json.dumps(request["id"])},"result":{arguments["result"]}}}')
 
 
 def raw_again(request, arguments):

@@ -95,6 +95,13 @@ def test_only_an_error_about_the_call_blames_it(code: int, message: str, kind: t
     assert ("Change the call" in found.hint) == (kind is UpstreamRefusedError)
 
 
+async def test_progress_that_comes_with_the_answer_is_told_before_it(raw: WatchedFleet) -> None:
+    line = '{"method":"notifications/progress","params":{"progressToken":ID,"progress":%d}}\n'
+    sent, told = {"front": line % 0 + line % 1 + line % 2, "result": "{}"}, list[float]()
+    await raw.call("raw", sent, progress=lambda step, *_: told.append(step))
+    assert told == [0, 1, 2]
+
+
 async def test_error_is_told_with_its_code(raw: WatchedFleet) -> None:
     with pytest.raises(UpstreamInternalError, match="no such issue") as caught:
         # It is also what the SDK says when a connection ends; this one has not.

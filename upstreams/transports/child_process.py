@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import anyio
 import structlog
@@ -73,19 +73,22 @@ async def open_child(spec: StdioUpstream, folder: Path, redact: Redaction) -> As
     command, cwd = _found(spec, environment, folder)
     try:
         ours, theirs = socket.socketpair()
-        with theirs:
-            # With the stream that anyio opens, each line takes three turns of the loop.
+        read, write = os.pipe()
+        with theirs, os.fdopen(write) as written:
+            # With the streams that anyio opens, each line takes three turns of the loop.
             _, stdin = await asyncio.open_connection(sock=ours)
+            stdout, _ = await asyncio.get_running_loop().connect_read_pipe(asyncio.Protocol, os.fdopen(read))
+            stdout.pause_reading()  # until its protocol is set
+            own: dict[str, Any] = {"cwd": cwd, "env": environment, "start_new_session": True}
             try:
-                process = await anyio.open_process(
-                    command, stdin=theirs.fileno(), cwd=cwd, env=environment, start_new_session=True
-                )
+                process = await anyio.open_process(command, stdin=theirs.fileno(), stdout=written, **own)
             except BaseException:
                 stdin.close()
+                stdout.close()
                 raise
     except (OSError, ValueError) as error:
         raise UpstreamUnavailableError(f"could not be started: {error}") from error
-    child = Child(process, stdin, redact)
+    child = Child(process, stdin, stdout, redact)
     async with anyio.create_task_group() as tasks:
         assert process.stderr
         tasks.start_soon(child.stderr.follow, process.stderr)
@@ -94,6 +97,7 @@ async def open_child(spec: StdioUpstream, folder: Path, redact: Redaction) -> As
         finally:
             with anyio.CancelScope(shield=True):
                 await child.end()
+            stdout.close()
             tasks.cancel_scope.cancel()
 
 
@@ -138,10 +142,11 @@ def _find(command: str, environment: Mapping[str, str], folder: Path) -> str:
 class Child:
     """One server; `process` is its supervisor, which leads a session (`child_supervisor.py`)."""
 
-    def __init__(self, process: Process, stdin: asyncio.StreamWriter, redact: Redaction) -> None:
-        assert process.stdout
+    def __init__(
+        self, process: Process, stdin: asyncio.StreamWriter, stdout: asyncio.ReadTransport, redact: Redaction
+    ) -> None:
         self.stdin = stdin
-        self.stdout: ByteReceiveStream = process.stdout
+        self.stdout = stdout
         self.stderr = StderrTail(redact)
         self._process = process
 

@@ -5,7 +5,7 @@ copying, fails on invalid UTF-8, and takes four seconds to close.
 """
 
 import asyncio
-from collections import deque
+import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Final
 
 import anyio
-import anyio.lowlevel
-from anyio.abc import AsyncResource, ByteReceiveStream, ObjectReceiveStream
+from anyio.abc import AsyncResource
+from anyio.streams.memory import MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCRequest
 
 from manifests.portal_manifest import StdioUpstream
-from upstreams.errors import UpstreamUnreadError
+from upstreams.errors import UpstreamCutOffError, UpstreamUnreadError
 from upstreams.health import Diagnostics
 from upstreams.transports.child_process import crash_reason, open_child
 from upstreams.transports.messages import InboundLimits, MessageReader
@@ -28,7 +28,6 @@ from upstreams.transports.wire import Ending, Wire
 _MAX_UNREAD_BYTES: Final = 64 * 1024 * 1024
 _SHORT_BYTES: Final = 32 * 1024
 _NOTIFICATION_SECONDS: Final = 0.05
-_MESSAGES_PER_TURN: Final = 50
 
 
 @asynccontextmanager
@@ -44,55 +43,55 @@ async def open_stdio_wire(
     async with open_child(spec, folder, diagnostics.redact) as child:
         former = diagnostics.stderr()
         diagnostics.stderr = lambda: child.stderr.lines() or former
-        limits = InboundLimits(spec.message_bytes)
+        reader = MessageReader(InboundLimits(spec.message_bytes), diagnostics, mask)
         stdin = ChildInput(child.stdin)
-        stdout = ChildOutput(child.stdout, MessageReader(limits, diagnostics, mask), limits)
+        inbox, received = anyio.create_memory_object_stream[SessionMessage](math.inf)
         ending = Ending(
             lambda: child.exit_status(stdin.fault or "closed its stdout"),
             lambda: crash_reason(child.stderr.lines()),
             child.stderr.forget,
         )
-        yield Wire(stdout, stdin, limits, send_at_once=stdin.send_at_once, ending=ending)
+        wire = Wire(received, stdin, reader.limits, send_at_once=stdin.send_at_once, ending=ending)
+        child.stdout.set_protocol(ChildOutput(child.stdout, wire, inbox, reader))
+        child.stdout.resume_reading()
+        yield wire
 
 
 @dataclass(eq=False)
-class ChildOutput(ObjectReceiveStream[SessionMessage]):
-    """The child's stdout as the SDK's read stream. It runs in the dispatcher's task.
-
-    Iterating raises UpstreamCutOffError if the child sends more than `limits` allow.
+class ChildOutput(asyncio.Protocol):
+    """Parses the child's stdout as it arrives. Answers go to the wire at once, unless earlier messages still wait in
+    `inbox` for the SDK. The wire is cut off if the child sends more than the reader's limits allow.
     """
 
-    stdout: ByteReceiveStream
+    stdout: asyncio.ReadTransport
+    wire: Wire
+    inbox: MemoryObjectSendStream[SessionMessage]
     reader: MessageReader
-    limits: InboundLimits
-    _messages: deque[SessionMessage] = field(default_factory=deque)
     _partial: bytearray = field(default_factory=bytearray)
-    _taken: int = 0
 
-    async def receive(self) -> SessionMessage:
-        while not self._messages:
-            try:
-                chunk = await self.stdout.receive()
-            except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
-                raise anyio.EndOfStream from None
-            self._read(chunk)
-        self._taken += 1
-        if self._taken % _MESSAGES_PER_TURN == 0:
-            await anyio.lowlevel.checkpoint()
-        return self._messages.popleft()
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._read(data)
+        except UpstreamCutOffError as error:
+            self.wire.ending.cut_off(error)
+            self.stdout.close()
+        except anyio.BrokenResourceError:
+            pass  # the connection is closing
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.inbox.close()
 
     def _read(self, chunk: bytes) -> None:
         *lines, rest = chunk.split(b"\n")
         for line in lines:
             if self._partial:
                 line, self._partial = bytes(self._partial + line), bytearray()
-            self.limits.check_message(len(line))
-            self._messages += self.reader.read_leniently(line)
+            self.reader.limits.check_message(len(line))
+            for message in self.reader.read_leniently(line):
+                if self.inbox.statistics().current_buffer_used or self.wire.is_wanted(message):
+                    self.inbox.send_nowait(message)
         self._partial += rest
-        self.limits.check_message(len(self._partial))
-
-    async def aclose(self) -> None:
-        """Do nothing: the process owns the pipe."""
+        self.reader.limits.check_message(len(self._partial))
 
 
 class ChildInput(AsyncResource):
