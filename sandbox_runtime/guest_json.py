@@ -43,11 +43,10 @@ def parse(text: bytes) -> Json:
 
 def encode(value: Json) -> bytes:
     """JSON for the guest, which also accepts NaN, as UTF-8."""
-    text = _ENCODER.encode(value)
     try:
-        return text.encode()
-    except UnicodeEncodeError:
-        return clean(text).encode()
+        return to_json(value, inf_nan_mode="constants")
+    except ValueError:  # a lone surrogate, or more than some 250 levels
+        return clean(_ENCODER.encode(value)).encode()
 
 
 def clean(text: str) -> str:
