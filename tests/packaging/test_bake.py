@@ -18,6 +18,9 @@ TINY = {
     "tiny/settings.yaml": "answer: 42\n",
     "json.py": "raise RuntimeError('not the json of the standard library')\n",
 }
+NEEDS_A_BAKED_COMPONENT = pytest.mark.release
+"""Baking takes half a minute of both cores. In CI, scripts/setup builds the portal's own component with the same code."""
+
 SCRIPT = """
 import importlib.metadata, json, tiny
 json.dumps(tiny.settings), importlib.metadata.version("tiny")
@@ -25,7 +28,7 @@ json.dumps(tiny.settings), importlib.metadata.version("tiny")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def baked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a baked component, with the manifest that the command asks for."""
     folder = tmp_path_factory.mktemp("baked")
     wheel = write_wheel(folder, "tiny", TINY, requires="PyYAML")
@@ -37,30 +40,39 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the script and without the component."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+    return tmp_path
+
+
 def portal(folder: Path, *arguments: str, env: dict[str, str] | None = None) -> Done:
     process = started(*arguments, cwd=folder, env=env)
     stdout, stderr = process.communicate(timeout=300)
     return Done(process.returncode, stdout, stderr)
 
 
-def test_script_imports_the_package_and_its_data(folder: Path) -> None:
-    done = portal(folder, "run", "script.py")
+@NEEDS_A_BAKED_COMPONENT
+def test_script_imports_the_package_and_its_data(baked: Path) -> None:
+    done = portal(baked, "run", "script.py")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == ['{"answer": 42}', "1.0"]
 
 
-def test_check_tells_what_is_baked_in(folder: Path) -> None:
-    done = portal(folder, "check")
+@NEEDS_A_BAKED_COMPONENT
+def test_check_tells_what_is_baked_in(baked: Path) -> None:
+    done = portal(baked, "check")
     assert (done.returncode, "baked in: tiny 1.0" in done.stdout) == (0, True), done.stdout
 
 
-def test_without_the_component_the_package_is_not_there(folder: Path, tmp_path: Path) -> None:
-    done = portal(tmp_path, "run", str(folder / "script.py"))
+def test_without_the_component_the_package_is_not_there(folder: Path) -> None:
+    done = portal(folder, "run", "script.py")
     assert (done.returncode, "ModuleNotFoundError" in done.stderr) == (1, True)
 
 
-def test_missing_component_is_told_before_anything_runs(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "portal.yaml").write_text("server: {component: gone.wasm}\n")
-    done = portal(tmp_path, "run", str(folder / "script.py"))
+def test_missing_component_is_told_before_anything_runs(folder: Path) -> None:
+    (folder / "portal.yaml").write_text("server: {component: gone.wasm}\n")
+    done = portal(folder, "run", "script.py")
     assert (done.returncode, done.stdout) == (1, "")
     assert "gone.wasm is missing" in done.stderr

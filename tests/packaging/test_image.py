@@ -102,6 +102,7 @@ def container(image: Image) -> Iterator[HttpPortal]:
         process.wait(COMMAND_SECONDS)
 
 
+@pytest.mark.release
 def test_image_compiles_the_components_ahead_of_time_for_any_user(image: Image) -> None:
     cache = image.folder / "opt/mcp-code-portal/cache"
     compiled = [*cache.glob("*.cwasm")]
@@ -110,12 +111,14 @@ def test_image_compiles_the_components_ahead_of_time_for_any_user(image: Image) 
     assert all(each.stat().st_mode & 0o044 == 0o044 for each in compiled)
 
 
+@pytest.mark.release
 def test_image_holds_no_build_tools(image: Image) -> None:
     names = {path.name for path in (image.folder / "opt/mcp-code-portal/bin").iterdir()}
     assert "mcp-code-portal" in names
     assert not {"pip", "componentize-py", "hatchling", "pyproject-build"} & names
 
 
+@pytest.mark.release
 def test_container_without_a_token_says_what_to_set(image: Image) -> None:
     environment = image.environment()
     environment.pop("MCP_CODE_PORTAL_TOKEN", None)
@@ -132,6 +135,7 @@ def test_container_without_a_token_says_what_to_set(image: Image) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.release
 def test_container_with_a_token_is_healthy(image: Image, container: HttpPortal) -> None:
     done = subprocess.run(image.healthcheck(), env=image.environment(), timeout=COMMAND_SECONDS)
     assert done.returncode == 0
