@@ -304,7 +304,8 @@ class _Hops:
             self.host = request.url.raw_host.decode("ascii")
             try:
                 if self.fetcher.requests >= network.grant.requests:
-                    what = "the request was not sent" if self.state == "not_started" else "the redirect was not followed"
+                    is_first = self.state == "not_started"
+                    what = "the request was not sent" if is_first else "the redirect was not followed"
                     message = f"{what}: {network.name('requests')} is used up"
                     hint = "Fetch less, or in several scripts."
                     raise FetchError("fetch_requests_limit", message, hint)

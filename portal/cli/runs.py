@@ -31,6 +31,7 @@ from portal.records.store.run_tables import RunTables
 from portal.runs import decisions
 from portal.runs.answer import awaited
 from portal.runs.components import Components
+from portal.runs.decisions import decide_call
 from portal.runs.past import Past, RunHead
 from portal.runs.shown_calls import readable
 from sandbox_runtime.errors import DivergenceError, RecordError
@@ -220,9 +221,7 @@ async def decide(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
         with tables.transaction(is_lasting=True):
             decider = Decider(f"{person('cli')} --yes" if options.yes else person("cli"))
             more = {"reason": options.reason, "arguments": options.arguments}
-            decisions.decide_call(
-                tables, run, call.seq, decider, Approvers(), is_approved=options.is_approved, **more
-            )
+            decide_call(tables, run, call.seq, decider, Approvers(), is_approved=options.is_approved, **more)
         state = state if call.state == "waiting" else "revoked for later calls"
         view = {"run_id": run, "seq": call.seq, "function": call.function, "state": state}
         _print_change(view, f"call {call.seq} is {state}", options, terminal)

@@ -29,6 +29,7 @@ from portal.runs import decisions
 from portal.runs.answer import Answer
 from portal.runs.changes import Changes
 from portal.runs.components import Components
+from portal.runs.decisions import decide_call
 from portal.runs.forms import MAX_CALLS, approval_form, decision_of, page_to_open
 from portal.runs.journal import Journal, unwritten
 from portal.runs.leases import Address, Leases, public_url
@@ -183,9 +184,7 @@ class Runs:
 
     async def decide(self, run: str, seq: int | None, decider: Decider, **decision: Any) -> str:
         """Approve or deny a waiting call, as `decide_call` does. Returns the run's id. Raises RunsError."""
-        decide = partial(
-            decisions.decide_call, run=run, seq=seq, decider=decider, approvers=self.approvers, **decision
-        )
+        decide = partial(decide_call, run=run, seq=seq, decider=decider, approvers=self.approvers, **decision)
         run = (await self.store_or_error().write(decide, is_lasting=True)).run
         self.changes.wake(run)
         return run
