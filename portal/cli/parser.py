@@ -4,7 +4,7 @@ import argparse
 import difflib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, get_args
@@ -17,6 +17,43 @@ if TYPE_CHECKING:  # importing it takes longer than all of this
 _INVALID_CHOICE: Final = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)", re.DOTALL)
 
 _Commands: TypeAlias = "argparse._SubParsersAction[Any]"
+
+STATUSES: Final = (
+    "A command exits with 0 if it succeeded, 1 if it failed, 2 for wrong usage or an invalid manifest, 130 after "
+    "Ctrl-C, 143 after SIGTERM (serve: 0)."
+)
+_ENDINGS: Final[Mapping[str, tuple[str, str]]] = {
+    "serve": ("--http 127.0.0.1:8080", ""),
+    "status": ("", "1 if anything needs a person, or a portal does not answer."),
+    "reload": ("", "1 if a running portal does not take the change within 15 s, 2 if it was not accepted."),
+    "run": ("report.py", "1 if the script failed or was refused, 2 if its file cannot be read."),
+    "runs": ("", ""),
+    "runs list": ("--all", ""),
+    "runs show": ("3f2a", ""),
+    "runs watch": ("3f2a", "1 if no portal has written a run yet."),
+    "runs wait": ("3f2a --timeout 60", "1 if the run did not end well, 4 if it has not ended in time."),
+    "runs approve": ("3f2a 2", "2 if the approval is not confirmed."),
+    "runs deny": ('3f2a 2 --reason "not on a Friday"', ""),
+    "runs cancel": ("3f2a", ""),
+    "runs replay": ("3f2a", "1 if the script does something else than its journal says."),
+    "runs fork": ("3f2a --at 2", "2 if it is not confirmed."),
+    "ui": ("--no-browser", "2 if there is no such run."),
+    "search": ('"show commits"', "1 if there is no such upstream, 2 if --limit is not from 1 to 50."),
+    "stubs": ("--out stubs", "1 if an upstream is down, or there is no such namespace."),
+    "check": ("--strict", "1 for errors, 2 for an invalid manifest, 3 for warnings with --strict."),
+    "explain": ("git.git_reset", "0 if it may be called, 1 if it is refused, 2 if there is no such tool."),
+    "login": ("tickets", "1 if the sign-in failed, 2 if the upstream has no OAuth with a person."),
+    "logout": ("tickets", "1 if the tokens are deleted, but could not be revoked."),
+    "lock": ("--diff", "1 for differences (--diff) or a down upstream, 2 if nothing was accepted."),
+    "audit verify": ("audit.jsonl", "1 if the log was changed, 2 if it cannot be read."),
+    "audit head": ("audit.jsonl", "1 if the log was changed, 2 if it cannot be read."),
+    "audit export": ("", "2 if the log is not in a database."),
+    "bake": ("humanize", ""),
+    "import": ("--dry-run", "1 if a file cannot be used or none has servers, 2 if portal.yaml exists."),
+    "schema": ("", ""),
+    "completion": ("bash", ""),
+}
+"""The arguments of an example, and the exit statuses with a meaning of their own."""
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
@@ -48,7 +85,7 @@ def argument_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="mcp-code-portal",
         description="Two MCP tools in front of any number of MCP servers: docs_search and execute_code.",
-        epilog="Every command takes --config FILE. The default is $MCP_CODE_PORTAL_CONFIG, then ./portal.yaml.",
+        epilog=f"Every command takes --config FILE; `mcp-code-portal COMMAND --help` shows more. {STATUSES}",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {version('mcp-code-portal')}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
@@ -75,20 +112,20 @@ def _serve(commands: _Commands) -> None:
     command = _command(commands, "serve", "serve MCP over stdio, or over HTTP with --http", log_level="info")
     command.add_argument("--http", metavar="HOST:PORT", type=_address, help="listen on this address, at /mcp")
     command.add_argument(
-        "--accept", dest="takes_all", action="store_true", help="accept the files as they are now"
+        "--accept", dest="takes_all", action="store_true", help="take a change that waits for `reload`"
     )
     _profile_option(command, "the profile of callers whose token has none")
 
 
 def _status(commands: _Commands) -> None:
-    text = "show what your running portals do, and what needs you; exit with 1 if anything does"
+    text = "show what your running portals do, and what needs you"
     _json_option(_command(commands, "status", text, needs_manifest=False))
 
 
 def _reload(commands: _Commands) -> None:
     text = "show what changed in the manifest and its files, and let it take effect in running portals"
     command = _command(commands, "reload", text, needs_manifest=False)
-    command.add_argument("--yes", action="store_true", help="do not ask")
+    command.add_argument("--yes", action="store_true", help="accept it without a question")
 
 
 def _run(commands: _Commands) -> None:
@@ -243,7 +280,9 @@ def _bake(commands: _Commands) -> None:
     text = "build a sandbox that contains more Python packages"
     command = _command(commands, "bake", text, runs="offline:bake", needs_manifest=False)
     command.add_argument("package", nargs="+", help="a name, optionally with versions, or a path to a wheel")
-    command.add_argument("--out", type=Path, default=Path("sandbox.wasm"), metavar="FILE")
+    command.add_argument(
+        "--out", type=Path, default=Path("sandbox.wasm"), metavar="FILE", help="default: sandbox.wasm"
+    )
 
 
 def _import(commands: _Commands) -> None:
@@ -273,7 +312,7 @@ def _schema(commands: _Commands) -> None:
 def _completion(commands: _Commands) -> None:
     text = "print the completion of these commands for a shell"
     command = _command(commands, "completion", text, runs="offline:completion", needs_manifest=False)
-    command.add_argument("shell", choices=["bash", "zsh", "fish", "tcsh"])
+    command.add_argument("shell", choices=["bash", "zsh", "fish", "tcsh"], help="the shell")
 
 
 def _command(
@@ -290,15 +329,21 @@ def _command(
 
     With the `default` SUPPRESS, an action of a command keeps options that were written before it.
     """
+    whole = f"{commands._prog_prefix.partition(' ')[2]} {name}".strip()
+    arguments, statuses = _ENDINGS.get(whole, ("", ""))
+    example = f"Example: %(prog)s {arguments}".rstrip() if whole in _ENDINGS else ""
     parser: argparse.ArgumentParser = commands.add_parser(
-        name, help=text, description=text[0].upper() + text[1:] + "."
+        name,
+        help=text,
+        description=text[0].upper() + text[1:] + ".",
+        epilog=f"{example}\nExits with {statuses}" if statuses else example,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "--config", type=Path, metavar="FILE", default=default, help="the manifest, portal.yaml"
-    )
+    where = "the manifest; default: $MCP_CODE_PORTAL_CONFIG, then ./portal.yaml"
+    parser.add_argument("--config", type=Path, metavar="FILE", default=default, help=where)
+    level, what = default or log_level, f"what to log on stderr; default: {log_level}"
     levels = ["debug", "info", "warning", "error"]
-    level = default or log_level
-    parser.add_argument("--log-level", choices=levels, default=level, help=f"default: {log_level}")
+    parser.add_argument("--log-level", choices=levels, default=level, help=what)
     parser.set_defaults(
         runs=runs or f"{name}:command", needs_manifest=needs_manifest, profile=None, takes_all=False
     )
