@@ -329,16 +329,16 @@ def _command(
 
     With the `default` SUPPRESS, an action of a command keeps options that were written before it.
     """
-    whole = f"{commands._prog_prefix.partition(' ')[2]} {name}".strip()
-    arguments, statuses = _ENDINGS.get(whole, ("", ""))
-    example = f"Example: %(prog)s {arguments}".rstrip() if whole in _ENDINGS else ""
     parser: argparse.ArgumentParser = commands.add_parser(
         name,
         help=text,
         description=text[0].upper() + text[1:] + ".",
-        epilog=f"{example}\nExits with {statuses}" if statuses else example,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    if (whole := parser.prog.partition(" ")[2]) in _ENDINGS:
+        arguments, statuses = _ENDINGS[whole]
+        example = f"Example: %(prog)s {arguments}".rstrip()
+        parser.epilog = f"{example}\nExits with {statuses}" if statuses else example
     where = "the manifest; default: $MCP_CODE_PORTAL_CONFIG, then ./portal.yaml"
     parser.add_argument("--config", type=Path, metavar="FILE", default=default, help=where)
     level, what = default or log_level, f"what to log on stderr; default: {log_level}"
