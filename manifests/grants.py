@@ -23,11 +23,11 @@ class Limits(Section):
     cpu_seconds: Seconds = 10.0
     """Seconds of CPU time per run (default 10). Then it is stopped. Does not cover waiting for calls."""
     memory_mib: Annotated[int, Field(ge=40, le=1024)] = 256
-    """MiB of memory per script, including Python itself (default 256). More raises MemoryError or stops the script."""
+    """MiB of memory per script (default 256). Python itself takes 32 of it. More raises MemoryError or ends the run."""
     tool_calls: Annotated[int, Field(ge=0, le=1_000_000)] = 200
     """Calls per run, including failed ones (default 200). The next one is refused, and the script continues."""
     parallel_calls: Annotated[int, Field(ge=1, le=1024)] = 64
-    """Calls of one run at the same time (default 64). Further calls wait; none is refused."""
+    """Calls of one run at the same time (default 64). Further calls wait, up to 10,000 of them."""
     argument_bytes: Annotated[int, Field(ge=2, le=64 * 1024 * 1024)] = 1024 * 1024
     """Bytes of the arguments of one call, as JSON in UTF-8 (default 1048576, 1 MiB). Each value counts at least 8. A
     larger call is refused. All unfinished calls of a run together may hold 32 times as much."""

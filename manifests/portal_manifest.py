@@ -213,7 +213,9 @@ class StdioUpstream(UpstreamSection):
 
 
 class HttpUpstream(UpstreamSection):
-    """An MCP server at a URL."""
+    """An MCP server at a URL. In place of command, args, env, cwd and idle_stop_seconds it has url, headers, transport and
+    oauth.
+    """
 
     url: Url = Field(repr=False)
     """The MCP endpoint, http:// or https://."""
@@ -292,7 +294,8 @@ class Capabilities(Section):
     environment: Annotated[dict[ScriptVariable, Argument], EMPTY_IS_DEFAULT] = Field(
         default_factory=dict, repr=False
     )
-    """The variables in os.environ of every script, which the model can read. Default: none."""
+    """The variables in os.environ of every script, which the model can read, too: put a secret here only if it may know
+    it. Default: none."""
     approvers: Annotated[tuple[Approver, ...], Strict(False), Field(max_length=1000)] = ()
     """The people who decide about waiting calls, in runs of their tenant: "claim:scope=approve", "profile:lead" or
     "token:ops". A terminal always may. Default: the caller who started the run; over HTTP without tokens only a
@@ -388,7 +391,7 @@ class ClaimProfile(Section):
     value: str = ""
     """Its value, or one of its values."""
     profile: ProfileName
-    """The profile."""
+    """The profile of these people."""
 
 
 def readings(fitting: str) -> list[tuple[str, str]]:
@@ -445,8 +448,8 @@ class ServerSettings(Section):
     """Seconds, from the portal's start, that a script or a search waits for starting upstreams (default 10). Then it
     continues without them, with a notice."""
     drain_seconds: Annotated[float, Field(ge=0, le=3600)] = 3.0
-    """Seconds that open HTTP responses get to end when the portal is stopped (default 3). Then their connections are
-    closed; journaled runs continue later."""
+    """Seconds that open HTTP responses get to end when the portal is stopped (default 3); event streams end at once. Then
+    their connections are closed. Journaled runs go on in another replica, or in the next portal."""
     check: Literal["strict", "warn", "off"] = "strict"
     """Effect of a type error. strict (the default): the script is refused; warn: a notice; off: no check."""
     repairs: bool = True
@@ -593,8 +596,8 @@ class RunsSettings(Section):
 
     store: HostPath | None = None
     """The SQLite file with runs, relative to this file, for the portals on this machine; or the URL of a Postgres
-    database, postgres://user:password@host/name, for those on any number of machines. It holds arguments and results.
-    Default: a file in mcp-code-portal in $XDG_STATE_HOME."""
+    database, postgres://user:password@host/name, for those on any number of machines. It holds arguments and results,
+    so a workspace must not contain it. Default: a file in mcp-code-portal in $XDG_STATE_HOME."""
     key: Key | None = Field(default=None, repr=False)
     """The secret that encrypts arguments, results and scripts in the store, as ${NAME}: at least 16 characters. Does
     not cover names, times and states. Without it, or with another one, earlier runs cannot continue. Default: no
@@ -686,7 +689,7 @@ class PortalManifest(Section):
     runs: Annotated[RunsSettings, EMPTY_IS_DEFAULT] = RunsSettings()
     """How runs are kept, so that they survive a restart and can wait for days."""
     telemetry: TelemetrySettings | None = None
-    """OpenTelemetry for operators. Default: none, at no cost."""
+    """OpenTelemetry for operators. Default: none."""
     middleware: Annotated[tuple[MiddlewareName, ...], Strict(False), Field(max_length=20)] = ()
     """Your own Python around every call of a script, outermost first: package.module:name, an async function. Modules
     may be beside this file. They run with the portal's rights. Default: none."""
