@@ -609,7 +609,7 @@ class RunsSettings(Section):
     cover how long its result is kept."""
     park_after_seconds: Annotated[float, Field(ge=0, le=3600)] = 2.0
     """Seconds that a run keeps its sandbox process while all of its calls wait for a person, a timer or an event
-    (default 2). Then it is parked: suspended, without a process. Does not cover waits for upstreams."""
+    (default 2), at least 0.1. Then it is parked: suspended, without a process. Does not cover waits for upstreams."""
     quota_mib: Annotated[int, Field(ge=1, le=1 << 30)] = 1024
     """MiB that one caller may keep in the store (default 1024): journals, answers and results, compressed. Beyond it
     new runs and results are refused with quota_exceeded. Does not cover what its open runs still write."""

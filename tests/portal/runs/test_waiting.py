@@ -26,7 +26,7 @@ from tests.portal.rows import opened as tables_in
 pytestmark = pytest.mark.anyio
 
 ASKS: Json = {"tools": {"ask": ["git.merge"]}}
-SOON: Json = {"park_after_seconds": 0.1}
+SOON: Json = {"park_after_seconds": 0}
 
 
 def git(**acts: Any) -> Peer:
