@@ -15,13 +15,13 @@ class Limits(Section):
     """Limits of one run of a script. All are enforced outside the sandbox."""
 
     wall_seconds: Seconds = 60.0
-    """Seconds per run, including waits for upstreams (default 60). Then it is stopped. Does not cover waiting for a
-    free worker, parsing the script (at most 5 s) or checking it."""
+    """Seconds per run, including waits for upstreams (default 60). Then it is stopped (`wall_limit`). Does not cover
+    waiting for a free worker, parsing the script (at most 5 s) or checking it."""
     background_seconds: Seconds = 3600.0
     """The same for runs in the background (default 3600, or wall_seconds if only that is set). Waits of `portal.sleep`,
     `event` and `approve` do not count once a run is parked, that is suspended."""
     cpu_seconds: Seconds = 10.0
-    """Seconds of CPU time per run (default 10). Then it is stopped. Does not cover waiting for calls."""
+    """Seconds of CPU time per run (default 10). Then it is stopped (`cpu_limit`). Does not cover waiting for calls."""
     memory_mib: Annotated[int, Field(ge=40, le=1024)] = 256
     """MiB of memory per script (default 256). Python itself takes 32 of it. More raises MemoryError or ends the run."""
     tool_calls: Annotated[int, Field(ge=0, le=1_000_000)] = 200

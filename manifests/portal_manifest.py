@@ -213,9 +213,7 @@ class StdioUpstream(UpstreamSection):
 
 
 class HttpUpstream(UpstreamSection):
-    """An MCP server at a URL. In place of command, args, env, cwd and idle_stop_seconds it has url, headers, transport and
-    oauth.
-    """
+    """An MCP server at a URL, with url, headers, transport and oauth in place of the keys of a command."""
 
     url: Url = Field(repr=False)
     """The MCP endpoint, http:// or https://."""
@@ -448,8 +446,8 @@ class ServerSettings(Section):
     """Seconds, from the portal's start, that a script or a search waits for starting upstreams (default 10). Then it
     continues without them, with a notice."""
     drain_seconds: Annotated[float, Field(ge=0, le=3600)] = 3.0
-    """Seconds that open HTTP responses get to end when the portal is stopped (default 3); event streams end at once. Then
-    their connections are closed. Journaled runs go on in another replica, or in the next portal."""
+    """Seconds that open HTTP responses get to end when the portal is stopped (default 3); event streams end at once.
+    Then their connections are closed. Journaled runs go on in another replica, or in the next portal."""
     check: Literal["strict", "warn", "off"] = "strict"
     """Effect of a type error. strict (the default): the script is refused; warn: a notice; off: no check."""
     repairs: bool = True
@@ -461,7 +459,8 @@ class ServerSettings(Section):
     observed_folder: HostPath | None = None
     """Where inferred types are stored, relative to this file. Default: mcp-code-portal/observed in $XDG_STATE_HOME."""
     token: Token | None = None
-    """The bearer token that HTTP clients must send, as ${NAME}. Without one the portal serves on loopback only."""
+    """The bearer token that HTTP clients must send, as ${NAME}. Without it, tokens and auth the portal serves on
+    loopback only."""
     tokens: Annotated[tuple[BoundToken, ...], Strict(False), Field(max_length=1000)] = Field(
         default=(), repr=False
     )
@@ -469,9 +468,10 @@ class ServerSettings(Section):
     auth: AuthSettings | None = None
     """Sign-in of HTTP clients at an identity provider, besides or instead of token and tokens. Default: none."""
     allowed_hosts: Annotated[tuple[Host, ...], Strict(False)] = ()
-    """Host headers to accept over HTTP besides those of loopback, like portal.example:8080."""
+    """Host headers to accept over HTTP besides those of loopback and of server.auth, like portal.example:8080."""
     allowed_origins: Annotated[tuple[Origin, ...], Strict(False)] = ()
-    """Origin headers to accept over HTTP, like https://app.example. Default: loopback only."""
+    """Origin headers to accept over HTTP besides those of loopback, like https://app.example. Pages of loopback may use
+    /mcp only if a token is required."""
     head_seconds: Seconds = 10.0
     """Seconds for the head of an HTTP request, and six times as many for its body (default 10). Then its connection is
     closed. Does not cover responses, and connections that are idle between requests."""
@@ -600,8 +600,8 @@ class RunsSettings(Section):
     so a workspace must not contain it. Default: a file in mcp-code-portal in $XDG_STATE_HOME."""
     key: Key | None = Field(default=None, repr=False)
     """The secret that encrypts arguments, results and scripts in the store, as ${NAME}: at least 16 characters. Does
-    not cover names, times and states. Without it, or with another one, earlier runs cannot continue. Default: no
-    encryption; only you can read the file."""
+    not cover names, times and states. A store keeps its key, or none: with another one the portal does not start on it.
+    Default: no encryption; only you can read the file."""
     keep_days: Annotated[float, Field(gt=0, le=3650)] = 7.0
     """Days until an ended run and its results are deleted (default 7). Does not cover runs that wait."""
     max_age_days: Annotated[float, Field(gt=0, le=3650)] = 30.0
@@ -612,7 +612,8 @@ class RunsSettings(Section):
     (default 2), at least 0.1. Then it is parked: suspended, without a process. Does not cover waits for upstreams."""
     quota_mib: Annotated[int, Field(ge=1, le=1 << 30)] = 1024
     """MiB that one caller may keep in the store (default 1024): journals, answers and results, compressed. Beyond it
-    new runs and results are refused with quota_exceeded. Does not cover what its open runs still write."""
+    new runs, calls that need a journal, and results are refused with quota_exceeded. Does not cover what its open runs
+    still write."""
     trail: Literal["off", "calls", "full"] = "calls"
     """What is kept of each run, also of those that only read, in the store for keep_days, at most 100,000 runs (default
     calls). calls: the first line of its script, its client, sizes, and the names and times of at most 100 calls. full:
@@ -679,7 +680,7 @@ class PortalManifest(Section):
     profiles: Annotated[dict[ProfileName, Annotated[Profile, EMPTY_IS_DEFAULT]], EMPTY_IS_DEFAULT] = Field(
         default_factory=dict
     )
-    """Named sets of narrower capabilities. server.tokens or --profile binds a caller to one."""
+    """Named sets of narrower capabilities. server.tokens, tenants.profiles or --profile binds a caller to one."""
     audit: AuditSettings | None = None
     """Where to log runs and calls. Default: nowhere."""
     server: Annotated[ServerSettings, EMPTY_IS_DEFAULT] = ServerSettings()
