@@ -18,7 +18,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from manifests.json_value import Json
-from manifests.loader import load_manifest
 from portal.base.caller import Caller
 from portal.base.errors import PortalError
 from portal.calls.pipeline import WAY, Pipeline
@@ -436,13 +435,3 @@ async def test_the_example_tells_a_chat_and_does_not_wait_for_it(
                 may_answer.set()
     (message,) = told
     assert re.fullmatch(r"store\.drop was called in run_\w+: done", message["text"])
-
-
-@pytest.mark.parametrize("number", [0, 1])
-def test_the_manifests_of_the_page_are_ones(tmp_path: Path, number: int) -> None:
-    source = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)[number]
-    (tmp_path / "portal.yaml").write_text(
-        f"upstreams: {{search: {{command: x}}, search2: {{command: x}}, archive: {{command: x}}}}\n{source}"
-    )
-    portal = load_manifest(tmp_path / "portal.yaml", {}).portal
-    assert bool(portal.middleware) is not bool(portal.fallback)
