@@ -33,9 +33,11 @@ await excel.write_range(path="{0}", sheet="Week", at="A1", rows={1})
 """
 
 
-@asynccontextmanager
-async def real_portal(folder: Path) -> AsyncIterator[Client]:
-    """A client of a portal whose servers work in `folder`, which is empty. It learns no types: they differ by run."""
+def lay_out(folder: Path) -> Path:
+    """Write what the servers work on into `folder`, which is empty, and the manifest: its path.
+
+    The portal learns no types: they differ by run.
+    """
     for name, text in {**FILES, "long.log": _long_text()}.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
@@ -61,6 +63,13 @@ async def real_portal(folder: Path) -> AsyncIterator[Client]:
         "server": {"start_seconds": 60, "observe_results": False},
     }
     (folder / "portal.yaml").write_text(yaml.safe_dump(manifest))
+    return folder / "portal.yaml"
+
+
+@asynccontextmanager
+async def real_portal(folder: Path) -> AsyncIterator[Client]:
+    """A client of a portal whose servers work in `folder`, which is empty."""
+    lay_out(folder)
     command = str(Path(sys.executable).with_name("mcp-code-portal"))
     environment = {
         "PATH": os.environ["PATH"],
