@@ -24,9 +24,14 @@ def test_shipped_schema_is_fresh() -> None:
     assert schema_text() == generated_schema(), "run: python -m manifests.portal_manifest"
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path",
+    sorted([*EXAMPLES.glob("*.yaml"), *EXAMPLES.glob("*/portal*.yaml")]),
+    ids=lambda path: str(path.relative_to(EXAMPLES)),
+)
 def test_examples_load_and_name_the_schema(validator: jsonschema.Draft7Validator, path: Path) -> None:
     environ = dict.fromkeys(("PORTAL_TOKEN", "TICKETS_TOKEN", "MCP_CODE_PORTAL_TOKEN"), "t")
+    environ |= {"MCP_CODE_PORTAL_STORE": "postgres://db/portal", "MCP_CODE_PORTAL_KEY": "sixteen-characters"}
     assert load_manifest(path, environ).path == path
     text = path.read_text()
     validator.validate(read_yaml(text).data)
