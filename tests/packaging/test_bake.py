@@ -19,7 +19,7 @@ TINY = {
     "json.py": "raise RuntimeError('not the json of the standard library')\n",
 }
 NEEDS_A_BAKED_COMPONENT = pytest.mark.release
-"""Baking takes half a minute of both cores. In CI, scripts/setup builds the portal's own component with the same code."""
+"""Baking takes half a minute of both cores. CI builds the portal's own component, with the same code."""
 
 SCRIPT = """
 import importlib.metadata, json, tiny
