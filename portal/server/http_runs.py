@@ -60,13 +60,13 @@ class Given(BaseModel, extra="forbid", allow_inf_nan=False):
 
     @classmethod
     def of(cls, given: Json) -> Self:
-        """Raises RunsError: it names the first place that is not valid."""
+        """Raises RunsError: it names the first key that is not valid."""
         try:
             return cls.model_validate(given)
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
-            place = ".".join(map(str, first["loc"]))[:60] or "the request"
-            raise RunsError("invalid_arguments", f"{place}: {first['msg']}", "See docs/runs.md.") from None
+            key = ".".join(map(str, first["loc"]))[:60] or "the request"
+            raise RunsError("invalid_arguments", f"{key}: {first['msg']}", "See docs/http-api.md.") from None
 
 
 class Query(Given):
