@@ -2,14 +2,20 @@
 explains its end is reported.
 """
 
+import os
+import sys
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
+from manifests.portal_manifest import StdioUpstream
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of, process_end, raw_server, text_of
+from upstreams.health import Diagnostics
 from upstreams.redaction import Redaction
-from upstreams.transports.child_process import crash_reason
+from upstreams.transports.child_process import crash_reason, open_child
+from upstreams.transports.stdio import open_stdio_wire
 
 
 async def test_child_gets_its_environment_and_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,6 +48,42 @@ async def test_no_process_is_left_after_a_graceful_close(tmp_path: Path) -> None
     with anyio.fail_after(DEADLINE_SECONDS):
         for pid in ended:
             await process_end(pid)
+
+
+async def test_starts_that_are_given_up_leave_no_descriptor_open(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for seconds in (0, 0, 0.001, 0.01):
+        with anyio.move_on_after(seconds):
+            async with open_child(raw_server(), tmp_path, Redaction([])):
+                await anyio.sleep_forever()
+    for _ in range(1000):  # asyncio closes them in later turns
+        if len(os.listdir("/proc/self/fd")) <= before:
+            return
+        await anyio.sleep(0.01)
+    pytest.fail("descriptors are left open")
+
+
+async def test_a_child_is_not_read_on_while_its_messages_wait(tmp_path: Path) -> None:
+    """A flood within the limits took 900 MB."""
+    line = b'{"jsonrpc":"2.0","method":"notifications/flood","params":{"at":[' + b"[]," * 1300 + b"0]}}\n"
+    script = f"import os, pathlib\nfor _ in range(500): os.write(1, {line!r})\npathlib.Path('done').touch()"
+    spec = StdioUpstream(command=sys.executable, args=["-c", script])
+    diagnostics = Diagnostics(Redaction([]))
+
+    async def nothing(*_: Any) -> Any:
+        """The upstream asks nothing."""
+
+    async with (
+        open_stdio_wire(spec, tmp_path, lambda text: text, diagnostics) as wire,
+        anyio.create_task_group() as tasks,
+    ):
+        await anyio.sleep(1)
+        assert not (tmp_path / "done").exists()
+        tasks.start_soon(wire.run, nothing, nothing)
+        with anyio.fail_after(DEADLINE_SECONDS):
+            await wire.ending.ended.wait()
+        assert (tmp_path / "done").exists()
+        assert not wire.ending.cut_off_reason
 
 
 NESTED = """\

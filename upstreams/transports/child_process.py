@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import anyio
 import structlog
@@ -72,18 +72,14 @@ async def open_child(spec: StdioUpstream, folder: Path, redact: Redaction) -> As
     environment = {name: os.environ[name] for name in INHERITED if name in os.environ} | dict(spec.env)
     command, cwd = _found(spec, environment, folder)
     try:
-        ours, theirs = socket.socketpair()
         read, write = os.pipe()
-        with theirs, os.fdopen(write) as written:
+        with os.fdopen(write) as written:
             # With the streams that anyio opens, each line takes three turns of the loop.
-            _, stdin = await asyncio.open_connection(sock=ours)
             stdout, _ = await asyncio.get_running_loop().connect_read_pipe(asyncio.Protocol, os.fdopen(read))
-            stdout.pause_reading()  # until its protocol is set
-            own: dict[str, Any] = {"cwd": cwd, "env": environment, "start_new_session": True}
             try:
-                process = await anyio.open_process(command, stdin=theirs.fileno(), stdout=written, **own)
+                stdout.pause_reading()  # until its protocol is set
+                process, stdin = await _started(command, written, cwd=cwd, env=environment)
             except BaseException:
-                stdin.close()
                 stdout.close()
                 raise
     except (OSError, ValueError) as error:
@@ -99,6 +95,22 @@ async def open_child(spec: StdioUpstream, folder: Path, redact: Redaction) -> As
                 await child.end()
             stdout.close()
             tasks.cancel_scope.cancel()
+
+
+async def _started(
+    command: Sequence[str], stdout: IO[str], **options: Any
+) -> tuple[Process, asyncio.StreamWriter]:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        _, stdin = await asyncio.open_connection(sock=ours)
+        try:
+            process = await anyio.open_process(
+                command, stdin=theirs.fileno(), stdout=stdout, start_new_session=True, **options
+            )
+        except BaseException:
+            stdin.close()
+            raise
+    return process, stdin
 
 
 def _found(spec: StdioUpstream, environment: Mapping[str, str], folder: Path) -> tuple[Sequence[str], Path]:

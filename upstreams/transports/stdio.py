@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 import anyio
-from anyio.abc import AsyncResource
-from anyio.streams.memory import MemoryObjectSendStream
+from anyio.abc import AsyncResource, ObjectReceiveStream
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCRequest
 
@@ -51,7 +51,8 @@ async def open_stdio_wire(
             lambda: crash_reason(child.stderr.lines()),
             child.stderr.forget,
         )
-        wire = Wire(received, stdin, reader.limits, send_at_once=stdin.send_at_once, ending=ending)
+        incoming = Inbox(received, child.stdout)
+        wire = Wire(incoming, stdin, reader.limits, send_at_once=stdin.send_at_once, ending=ending)
         child.stdout.set_protocol(ChildOutput(child.stdout, wire, inbox, reader))
         child.stdout.resume_reading()
         yield wire
@@ -60,7 +61,8 @@ async def open_stdio_wire(
 @dataclass(eq=False)
 class ChildOutput(asyncio.Protocol):
     """Parses the child's stdout as it arrives. Answers go to the wire at once, unless earlier messages still wait in
-    `inbox` for the SDK. The wire is cut off if the child sends more than the reader's limits allow.
+    `inbox` for the SDK; then nothing more is read until it is empty. The wire is cut off if the child sends more than
+    the reader's limits allow.
     """
 
     stdout: asyncio.ReadTransport
@@ -72,6 +74,8 @@ class ChildOutput(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             self._read(data)
+            if self.inbox.statistics().current_buffer_used:
+                self.stdout.pause_reading()
         except UpstreamCutOffError as error:
             self.wire.ending.cut_off(error)
             self.stdout.close()
@@ -92,6 +96,24 @@ class ChildOutput(asyncio.Protocol):
                     self.inbox.send_nowait(message)
         self._partial += rest
         self.reader.limits.check_message(len(self._partial))
+
+
+class Inbox(ObjectReceiveStream[SessionMessage]):
+    """What waits for the SDK, as its read stream. Allowed messages may be many, and take twenty times their bytes."""
+
+    def __init__(
+        self, received: MemoryObjectReceiveStream[SessionMessage], stdout: asyncio.ReadTransport
+    ) -> None:
+        self._received = received
+        self._stdout = stdout
+
+    async def receive(self) -> SessionMessage:
+        if not self._received.statistics().current_buffer_used:
+            self._stdout.resume_reading()
+        return await self._received.receive()
+
+    async def aclose(self) -> None:
+        await self._received.aclose()
 
 
 class ChildInput(AsyncResource):
