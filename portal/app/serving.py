@@ -157,7 +157,7 @@ class ClientMessages(ObjectReceiveStream[SessionMessage | Exception]):
 
     A client may ask `server/discover`, not wait for the answer, and then open with the older `initialize`. The SDK has
     chosen the newer protocol by then, and refuses that. So the messages end before `initialize`, `is_reopened` is true,
-    and whoever reads them again gets `initialize` first.
+    and whoever reads them again gets `initialize` first. This happens once.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -175,7 +175,7 @@ class ClientMessages(ObjectReceiveStream[SessionMessage | Exception]):
             return error
         if isinstance(message, JSONRPCRequest):
             before, self._last_request = self._last_request, message.method
-            if (before, message.method) == ("server/discover", "initialize"):
+            if (before, message.method) == ("server/discover", "initialize") and not self.is_reopened:
                 self._kept[:0] = line.encode()
                 self.is_reopened = True
                 raise anyio.EndOfStream

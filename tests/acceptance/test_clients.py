@@ -92,6 +92,9 @@ def test_client_may_probe_for_the_newer_protocol_and_open_with_the_older(manifes
         send(id=2, method="tools/list")
         assert answer(1)["protocolVersion"] == "2025-11-25"
         assert [tool["name"] for tool in answer(2)["tools"]] == TOOLS
+        send(id=3, method="server/discover", params={"_meta": envelope})
+        send(id=4, method="initialize", params=opening)
+        assert answer(4)["protocolVersion"] == "2025-11-25"
         portal.stdin.close()
 
 
