@@ -16,7 +16,7 @@ from anyio.abc import ObjectReceiveStream, ObjectSendStream
 from mcp.server.lowlevel import Server
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCRequest, jsonrpc_message_adapter
+from mcp_types import PROTOCOL_VERSION_META_KEY, JSONRPCRequest, jsonrpc_message_adapter
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
@@ -155,31 +155,42 @@ class ClientMessages(ObjectReceiveStream[SessionMessage | Exception]):
 
     It reads in the task that handles them: a thread or another task makes trivial scripts slower.
 
-    A client may ask `server/discover`, not wait for the answer, and then open with the older `initialize`. The SDK has
-    chosen the newer protocol by then, and refuses that. So the messages end before `initialize`, `is_reopened` is true,
-    and whoever reads them again gets `initialize` first. This happens once.
+    A client may ask `server/discover`, not wait for the answer, open with the older `initialize`, and then go on in
+    either revision. The SDK takes the first for good, and refuses the other. So the messages end before a request that
+    opens anew: `is_reopened` is true, and whoever reads them again gets that request first. This happens twice at most.
     """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._kept = bytearray()
         self._last_request = ""
+        self._reopened = 0
         self.is_reopened = False
 
     async def receive(self) -> SessionMessage | Exception:
+        self.is_reopened = False
         if not (line := await self._line()):
             raise anyio.EndOfStream
         try:
             message = jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValueError as error:  # the SDK answers it
             return error
-        if isinstance(message, JSONRPCRequest):
-            before, self._last_request = self._last_request, message.method
-            if (before, message.method) == ("server/discover", "initialize") and not self.is_reopened:
-                self._kept[:0] = line.encode()
-                self.is_reopened = True
-                raise anyio.EndOfStream
+        if isinstance(message, JSONRPCRequest) and self._opens_anew(message):
+            self._kept[:0] = line.encode()
+            self.is_reopened = True
+            raise anyio.EndOfStream
         return SessionMessage(message)
+
+    def _opens_anew(self, request: JSONRPCRequest) -> bool:
+        before, self._last_request = self._last_request, request.method
+        if self._reopened == 0:
+            is_anew = (before, request.method) == ("server/discover", "initialize")
+        else:
+            meta = (request.params or {}).get("_meta")
+            is_newer = isinstance(meta, dict) and PROTOCOL_VERSION_META_KEY in meta
+            is_anew = self._reopened == 1 and before == "initialize" and is_newer
+        self._reopened += is_anew
+        return is_anew
 
     async def _line(self) -> str:
         """The next line; "" after the last."""
@@ -255,7 +266,7 @@ async def serve_stdio(
             console, messages = LazyConsole(portal, own.name, about, None), ClientMessages(sys.stdin.fileno())
             async with live(own, partial(status_of, own, portal, client), console.on_socket):
                 await _serve_messages(server, messages, descriptor)
-                if messages.is_reopened:
+                while messages.is_reopened:
                     await _serve_messages(server, messages, descriptor)
 
 

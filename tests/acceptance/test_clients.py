@@ -59,9 +59,13 @@ def test_sdk1_client_over_http(portal: HttpPortal) -> None:
     assert_sdk1_told(sdk1_client("http", portal.url))
 
 
-@pytest.mark.parametrize("waits", [False, True])
-def test_client_may_probe_for_the_newer_protocol_and_open_with_the_older(manifest: Path, waits: bool) -> None:
-    """Vercel's AI SDK gives the probe one second; GitHub's Copilot CLI reads the answer and ignores it."""
+@pytest.mark.parametrize(("waits", "goes_on"), [(False, "older"), (True, "older"), (False, "newer")])
+def test_client_may_probe_for_the_newer_protocol_and_open_with_the_older(
+    manifest: Path, waits: bool, goes_on: str
+) -> None:
+    """Vercel's AI SDK gives the probe one second; GitHub's Copilot CLI reads the answer and ignores it. Another portal
+    sends both to a portal that starts slowly, and goes on with the newer.
+    """
     envelope = {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientInfo": {"name": "tests", "version": "1"},
@@ -88,13 +92,15 @@ def test_client_may_probe_for_the_newer_protocol_and_open_with_the_older(manifes
         if waits:
             assert "2026-07-28" in answer(0)["supportedVersions"]
         send(id=1, method="initialize", params=opening)
-        send(method="notifications/initialized")
-        send(id=2, method="tools/list")
+        if goes_on == "older":
+            send(method="notifications/initialized")
+        send(id=2, method="tools/list", params={"_meta": envelope} if goes_on == "newer" else {})
         assert answer(1)["protocolVersion"] == "2025-11-25"
         assert [tool["name"] for tool in answer(2)["tools"]] == TOOLS
-        send(id=3, method="server/discover", params={"_meta": envelope})
-        send(id=4, method="initialize", params=opening)
-        assert answer(4)["protocolVersion"] == "2025-11-25"
+        if goes_on == "older":
+            send(id=3, method="server/discover", params={"_meta": envelope})
+            send(id=4, method="initialize", params=opening)
+            assert answer(4)["protocolVersion"] == "2025-11-25"
         portal.stdin.close()
 
 

@@ -95,7 +95,7 @@ async def stdio_peer(serve: Callable[[Any, Any], Awaitable[None]]) -> AsyncItera
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(until_signalled, relay, tasks.cancel_scope)
                     messages = ClientMessages(streams[0])
-                    for _ in range(2):  # again, if it opened with the older handshake after the probe
+                    while True:  # again, if it opens anew in another revision
                         answers = ClientAnswers(streams[1])
                         tasks.start_soon(answers.write)
                         await serve(messages, answers)
