@@ -28,10 +28,9 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -39,6 +38,7 @@ from typing import Any, Final
 import yaml
 
 from benchmarks.measuring import RESULTS, commit, machine
+from benchmarks.model_server import model_server, send
 from benchmarks.peers.environments import node_environment
 from benchmarks.scene import lay_out
 from portal.base.tokens import compact, count_tokens
@@ -186,31 +186,21 @@ def _model(steps: Sequence[Step]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
         def do_POST(self) -> None:
             request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             if "count_tokens" in self.path or not request.get("tools"):
-                self._send("application/json", json.dumps({"input_tokens": 1}))
+                send(self, "application/json", json.dumps({"input_tokens": 1}))
                 return
             step = steps[len(requests)] if len(requests) < len(steps) else []
             requests.append(request)
             names = [each["name"] for each in request["tools"]]
             calls = [(next((full for full in names if full.endswith(name)), name), its) for name, its in step]
-            self._send("text/event-stream", "".join(_events(request["model"], calls)))
+            send(self, "text/event-stream", "".join(_events(request["model"], calls)))
 
         def do_HEAD(self) -> None:
-            self._send("text/plain", "")
-
-        def _send(self, kind: str, text: str) -> None:
-            self.send_response(200)
-            self.send_header("Content-Type", kind)
-            self.end_headers()
-            self.wfile.write(text.encode())
+            send(self, "text/plain", "")
 
         def log_message(self, *_: object) -> None: ...
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", requests
-    finally:
-        server.shutdown()
+    with model_server(Handler) as url:
+        yield url, requests
 
 
 def _events(model: str, calls: Step) -> Iterator[str]:

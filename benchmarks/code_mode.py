@@ -15,10 +15,9 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -28,6 +27,7 @@ import yaml
 
 from benchmarks.before_after import QUERY, SECONDS, TASK, error_log, portal_script
 from benchmarks.measuring import RESULTS, commit, machine
+from benchmarks.model_server import model_server, send
 from benchmarks.peers.environments import node_environment
 from benchmarks.scene import lay_out
 from portal.base.tokens import compact, count_tokens
@@ -162,27 +162,19 @@ def _model(programs: Sequence[str]) -> Iterator[tuple[str, list[dict[str, Any]]]
                 {"type": "response.output_item.done", "output_index": 0, "item": item},
                 {"type": "response.completed", "response": {**whole, "usage": usage}},
             ]
-            self._send("".join(f"event: {each['type']}\ndata: {json.dumps(each)}\n\n" for each in events))
+            send(
+                self,
+                "text/event-stream",
+                "".join(f"event: {each['type']}\ndata: {json.dumps(each)}\n\n" for each in events),
+            )
 
         def do_GET(self) -> None:
-            self._send('{"data": [], "models": []}')
-
-        def _send(self, text: str) -> None:
-            self.send_response(200)
-            self.send_header(
-                "Content-Type", "text/event-stream" if text.startswith("event") else "application/json"
-            )
-            self.end_headers()
-            self.wfile.write(text.encode())
+            send(self, "application/json", '{"data": [], "models": []}')
 
         def log_message(self, *_: object) -> None: ...
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", requests
-    finally:
-        server.shutdown()
+    with model_server(Handler) as url:
+        yield url, requests
 
 
 if __name__ == "__main__":
