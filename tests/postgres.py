@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -12,6 +11,8 @@ from itertools import count
 from pathlib import Path
 
 import psycopg
+
+from tests.ports import closed_port
 
 _NUMBERS = count(1)
 _SETTINGS = (
@@ -59,8 +60,7 @@ def postgres_server() -> Iterator[Postgres]:
     folder = Path(tempfile.mkdtemp(prefix="postgres-"))
     if os.getuid() == 0:
         shutil.chown(folder, "postgres")
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = closed_port()
     server = Postgres(folder, port)
     try:
         _run("initdb", "-D", str(folder / "data"), "-U", "portal", "--no-sync", "--auth=trust")

@@ -20,7 +20,7 @@ from mcp_types import Implementation
 from tests.acceptance.browser import Chromium, Tab
 from tests.acceptance.model import Json, Model
 from tests.acceptance.portal_process import STOP_SECONDS, stdio_parameters, write_manifest
-from tests.acceptance.scratch import free_port
+from tests.ports import closed_port
 from tests.warm_commands import warm_command
 
 SERVER = Path(__file__).parent / "peers/company_server.py"
@@ -154,7 +154,7 @@ class Company:
     @contextmanager
     def console(self, *options: str) -> Iterator[Console]:
         """`mcp-code-portal ui` without a terminal."""
-        command = [*warm_command(), "ui", "--no-browser", "--port", str(free_port()), *options]
+        command = [*warm_command(), "ui", "--no-browser", "--port", str(closed_port()), *options]
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,

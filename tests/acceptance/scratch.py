@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from tests.acceptance.model import Json
+from tests.ports import closed_port
 
 COMMAND_SECONDS = 30
 
@@ -53,7 +54,7 @@ def rows(database: Path, query: str) -> Sequence[tuple[Json, ...]]:
 @contextmanager
 def redis_server(folder: Path) -> Iterator[int]:
     """A Redis server on a free port, which it yields once the server says that it is ready."""
-    port = free_port()
+    port = closed_port()
     command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder)]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
     try:
@@ -77,9 +78,3 @@ def redis_answer(port: int, *command: str) -> str:
     with socket.create_connection(("127.0.0.1", port), timeout=COMMAND_SECONDS) as connection:
         connection.sendall(f"*{len(command)}\r\n{words}".encode())
         return connection.recv(65536).decode()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -9,7 +9,7 @@ import pytest
 from tests.acceptance import real_servers
 from tests.acceptance.model import Json, Model
 from tests.acceptance.portal_process import stdio_model, write_manifest
-from tests.acceptance.scratch import free_port
+from tests.ports import closed_port
 
 pytestmark = [pytest.mark.anyio, pytest.mark.servers]
 
@@ -24,7 +24,7 @@ def http_servers() -> Iterator[dict[str, dict[str, Json]]]:
     processes = []
     try:
         for release, transport in HTTP.items():
-            port = free_port()
+            port = closed_port()
             command = [real_servers.sdk1_python(release), str(SERVER), transport, str(port)]
             processes.append(
                 subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)

@@ -15,7 +15,7 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from tests.acceptance import real_servers
 from tests.acceptance.model import Json, Model
 from tests.acceptance.portal_process import http_portal, write_manifest
-from tests.upstreams.peers import closed_port
+from tests.ports import closed_port
 
 pytestmark = [pytest.mark.anyio, pytest.mark.servers]
 

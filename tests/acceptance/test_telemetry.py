@@ -16,8 +16,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.acceptance.model import CALL_SECONDS, Json, Model
 from tests.acceptance.portal_process import http_model, http_portal, stdio_model, write_manifest
 from tests.acceptance.real_servers import INSTALLED
-from tests.acceptance.scratch import free_port
 from tests.portal.records.telemetry.collector import PARENT, TRACE, TRACEPARENT, Collector, collecting
+from tests.ports import closed_port
 
 pytestmark = pytest.mark.anyio
 
@@ -87,7 +87,7 @@ async def test_an_http_portal_does_the_same_and_shows_its_numbers(tmp_path: Path
 @contextmanager
 def receiving() -> Iterator[tuple[str, list[dict[str, Json]]]]:
     """A third-party receiver: its URL, and the data it received, complete after the block."""
-    command, port = [INSTALLED / "otlp/bin/python", RECEIVER], free_port()
+    command, port = [INSTALLED / "otlp/bin/python", RECEIVER], closed_port()
     received: list[dict[str, Json]] = []
     with subprocess.Popen([*command, str(port)], stdout=subprocess.PIPE, text=True) as receiver:
         assert receiver.stdout is not None and receiver.stdout.readline() == "ready\n"

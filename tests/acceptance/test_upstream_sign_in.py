@@ -12,7 +12,7 @@ from tests.acceptance import real_servers
 from tests.acceptance.model import Json
 from tests.acceptance.portal_process import COMMAND, write_manifest
 from tests.acceptance.test_sign_in import listening
-from tests.upstreams.peers import closed_port
+from tests.ports import closed_port
 
 pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_state")]
 

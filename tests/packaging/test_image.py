@@ -14,8 +14,8 @@ import pytest
 
 from sandbox_runtime.kernels import KERNELS
 from tests.acceptance.portal_process import HttpPortal, listening_url
-from tests.acceptance.scratch import free_port
 from tests.packaging.source_tree import COMMAND_SECONDS, ROOT, bring_components, copy_source, run
+from tests.ports import closed_port
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(400)]
 
@@ -27,7 +27,7 @@ class Image:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.port = free_port()
+        self.port = closed_port()
         text = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
         self._lines = [line for line in text.splitlines() if line and not line.startswith("#")]
 

@@ -21,8 +21,8 @@ from mcp.shared.exceptions import MCPError
 
 from portal.app.http_access import LOOPBACK_NAMES
 from tests.acceptance.portal_process import COMMAND, STOP_SECONDS, HttpPortal, http_model, listening_url
-from tests.acceptance.scratch import free_port
 from tests.packaging.source_tree import ROOT
+from tests.ports import closed_port
 from tests.postgres import postgres_server
 
 pytestmark = pytest.mark.servers
@@ -56,7 +56,7 @@ def replica(service: dict[str, Any], store: str) -> Iterator[HttpPortal]:
 @contextmanager
 def load_balancer(folder: Path, replicas: dict[str, HttpPortal]) -> Iterator[str]:
     """nginx with the example's configuration; only names and ports are those of this machine. Yields its URL."""
-    text, port = (EXAMPLE / "nginx.conf").read_text(), free_port()
+    text, port = (EXAMPLE / "nginx.conf").read_text(), closed_port()
     for name, own in replicas.items():
         address = own.origin.removeprefix("http://")
         assert f"server {name}:8080 " in text

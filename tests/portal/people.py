@@ -39,8 +39,9 @@ from portal.server.portal import Portal
 from tests.one_sandbox import shared
 from tests.portal.issuer import Issuer
 from tests.portal.peers import Peer, http_app, structured, tool, write_manifest
+from tests.ports import closed_port
 from tests.upstreams.oauth_peer import AuthorizationServer, ProtectedServer, logged_in
-from tests.upstreams.peers import closed_port, http_peer
+from tests.upstreams.peers import http_peer
 
 KEY = "the-key-of-the-store-of-runs"
 _WHO: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="operator")

@@ -36,7 +36,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from manifests.json_value import Json
 from manifests.portal_manifest import HttpUpstream
-from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, closed_port, fleet_of, http_peer
+from tests.ports import closed_port
+from tests.upstreams.peers import DEADLINE_SECONDS, WatchedFleet, fleet_of, http_peer
 from upstreams.fleet import login_store
 from upstreams.oauth.authorization_server import OAuthError
 from upstreams.oauth.login import log_in

@@ -229,18 +229,6 @@ async def http_peer(app: ASGIApp, port: int = 0) -> AsyncIterator[HttpPeer]:
             peer.should_exit = peer.force_exit = True
 
 
-_HELD_PORTS: list[socket.socket] = []
-
-
-def closed_port() -> int:
-    """A loopback port without a listener. No other process gets it while this one lives."""
-    held = socket.socket()
-    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    held.bind(("127.0.0.1", 0))
-    _HELD_PORTS.append(held)
-    return int(held.getsockname()[1])
-
-
 async def process_end(pid: int) -> None:
     """Return when the process has ended."""
     try:

@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 
 from manifests.json_value import Json
 from manifests.portal_manifest import HttpUpstream, OAuthSettings
+from tests.ports import closed_port
 from tests.upstreams.oauth_peer import (
     NAME,
     SERVER_METADATA,
@@ -26,7 +27,6 @@ from tests.upstreams.oauth_peer import (
     saying,
     signed_in,
 )
-from tests.upstreams.peers import closed_port
 from upstreams.fleet import login_store
 from upstreams.oauth import tokens
 from upstreams.oauth.authorization_server import OAuthRefusedError, discover, open_guarded_http
@@ -124,8 +124,9 @@ async def test_client_registered_by_hand_comes_back_to_its_uri_on_either_loopbac
 
 
 async def test_port_of_which_somebody_else_has_half_is_told(server: ProtectedServer) -> None:
-    with socket.create_server(("::1", 0), family=socket.AF_INET6) as other:
-        assert "::1" in str(await refused(server.spec(redirect_port=other.getsockname()[1])))
+    port = closed_port()
+    with socket.create_server(("::1", port), family=socket.AF_INET6):
+        assert "::1" in str(await refused(server.spec(redirect_port=port)))
 
 
 @pytest.mark.parametrize("path", ["", "callback", "//evil.example", "/a/../b", "/a?b", "/a#b", "/ä", "/a\n"])

@@ -27,7 +27,7 @@ from tests.portal.peers import (
     text_of,
     tool,
 )
-from tests.upstreams.peers import closed_port
+from tests.ports import closed_port
 
 NASTY = "first\nsecond\r\n\tthird \x00 \x0c \u2028 \x1b[31m \"\"\" ''' \\ # {x}"
 

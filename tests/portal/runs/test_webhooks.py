@@ -21,7 +21,8 @@ from portal.runs import webhooks
 from portal.runs.webhooks import MAX_ATTEMPTS, network_of, retry_seconds, signature
 from tests.portal.kept_runs import KeptRuns, kept_runs
 from tests.portal.peers import DEADLINE_SECONDS, write_manifest
-from tests.upstreams.peers import closed_port, http_peer
+from tests.ports import closed_port
+from tests.upstreams.peers import http_peer
 
 pytestmark = pytest.mark.anyio
 

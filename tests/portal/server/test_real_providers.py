@@ -22,8 +22,9 @@ from tests.acceptance import real_servers
 from tests.acceptance.model import Model
 from tests.acceptance.portal_process import http_portal, write_manifest
 from tests.acceptance.test_sign_in import listening, signed_in
+from tests.ports import closed_port
 from tests.upstreams.oauth_peer import signed_in as logged_in
-from tests.upstreams.peers import closed_port, http_peer
+from tests.upstreams.peers import http_peer
 from upstreams.fleet import login_store
 
 pytestmark = [pytest.mark.servers, pytest.mark.usefixtures("own_state")]

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from portal.base.errors import TelemetryError
 from tests.portal.peers import Peer, opened
 from tests.portal.records.telemetry.collector import collecting
-from tests.upstreams.peers import closed_port
+from tests.ports import closed_port
 
 
 async def test_an_outage_is_logged_once_and_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
