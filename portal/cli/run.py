@@ -19,6 +19,7 @@ from portal.base.requests import ExecuteCode
 from portal.cli.answers import print_answer
 from portal.cli.terminal import Terminal, shell_command, upstreams_tried
 from portal.records.ledger import Ledger
+from portal.records.store.records import OPEN
 from portal.runs.answer import Answer
 from portal.server.portal import Portal
 from sandbox_runtime.result import RunError
@@ -58,7 +59,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
             if answer.calls or answer.stdout or options.json:
                 print_answer(answer, options.json, terminal, output_tokens)
             raise
-        if answer.status == "waiting":
+        if answer.status in OPEN:
             answer = await _final_answer(portal, answer, manifest, options, terminal)
     print_answer(answer, options.json, terminal, output_tokens)
     return 0 if answer.status == "ok" else 1
@@ -67,7 +68,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
 async def _final_answer(
     portal: Portal, waits: Answer, manifest: Manifest, options: Namespace, terminal: Terminal
 ) -> Answer:
-    """The answer of a run that waits, once it has ended. Interrupted, it says that the run outlives this command."""
+    """The answer of a run that waited, once it has ended. Interrupted, it says that the run outlives this command."""
     for notice in waits.structured()["notices"]:
         terminal.note(notice)
     for call in waits.waiting:
