@@ -3,6 +3,7 @@
 anyio runs on asyncio, the only loop the MCP SDK's servers are deployed on.
 """
 
+import gc
 import os
 import ssl
 from collections.abc import AsyncIterator, Iterator
@@ -10,12 +11,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx2
 import keyring
 import pytest
 import structlog
 from hypothesis import settings
 
+from portal.catalog.check.language_server import TypeChecker
 from sandbox_runtime.sandbox import Sandbox
 from tests.one_sandbox import OneSandbox, one_sandbox
 from tests.own_keyring import OwnKeyring
@@ -29,6 +32,12 @@ settings.load_profile("usual")
 # By default structlog shows the variables of each frame, which takes ten seconds where a portal is among them.
 _PLAIN = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
 structlog.configure(processors=[*structlog.get_config()["processors"][:-1], _PLAIN])
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from going through thousands of collected tests again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -54,6 +63,14 @@ def trusted() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("httpx2._transports.default.create_ssl_context", trusting)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def checkers_on_demand() -> Iterator[None]:
+    """Type checkers start with the first script that needs one: half of the tests' portals have none."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TypeChecker, "keep", lambda self: anyio.sleep_forever())
         yield
 
 

@@ -14,14 +14,13 @@ import httpx2
 import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
 from starlette.responses import JSONResponse, Response
 
 from manifests.errors import ManifestError
 from manifests.loader import load_manifest
 from portal.base.caller import claim
 from portal.identity import sign_in
-from tests.portal.issuer import AUDIENCE, CLIENT, Issuer, refused, signing_in
+from tests.portal.issuer import AUDIENCE, CLIENT, Issuer, refused, rsa_key, signing_in
 from tests.portal.peers import http_app, opened, write_manifest
 from tests.upstreams.peers import DEADLINE_SECONDS
 
@@ -52,7 +51,7 @@ async def test_a_token_that_is_not_for_the_portal_now_is_refused(
     issuer: Issuer, claims: dict[str, Any]
 ) -> None:
     if claims.get("kid"):
-        claims = {**claims, "key": rsa.generate_private_key(public_exponent=65537, key_size=2048)}
+        claims = {**claims, "key": rsa_key()}
     assert await refused(signing_in(issuer), issuer.token(**claims)) == (401, "invalid_token")
     assert (await signing_in(issuer).bearer(issuer.token())).name == "person ann"
 
@@ -70,7 +69,7 @@ async def test_a_signature_that_is_not_the_issuers_is_refused(issuer: Issuer) ->
         return f"{part(fields)}.{body}.{signature}"
 
     claims = jwt.decode(good, options={"verify_signature": False})
-    other = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    other = rsa_key()
     for token in (
         f"{head}.{body}.",
         f"{head}.{body}.{signature[:-4]}AAAA",
@@ -268,7 +267,7 @@ async def test_an_operator_is_told_why_nobody_can_sign_in(issuer: Issuer) -> Non
 async def test_unknown_keys_do_not_let_strangers_flood_the_issuer(issuer: Issuer) -> None:
     signing = signing_in(issuer)
     await signing.bearer(issuer.token())
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    key = rsa_key()
     for number in range(50):
         await refused(signing, issuer.token(kid=f"k{number}", key=key))
     assert len(issuer.asked) <= 3
@@ -404,7 +403,7 @@ async def test_known_keys_serve_while_the_issuer_is_down(issuer: Issuer) -> None
     signing = signing_in(issuer)
     await signing.bearer(issuer.token())
     issuer.is_down = True
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    key = rsa_key()
     await refused(signing, issuer.token(kid="unknown", key=key))
     assert (await signing.bearer(issuer.token(sub="bob"))).name == "person bob"
 

@@ -1,6 +1,7 @@
 """Schemas of strangers: what the reduced one refuses the original refuses, and none costs more than it may."""
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -104,31 +105,39 @@ def bomb(word: str, levels: int = 40) -> Json:
     return {**an_object(a={"$ref": "#/$defs/d0"}), "$defs": {**steps, f"d{levels}": an_object(x=TEXT)}}
 
 
-MANY = {f"property_{number}": TEXT for number in range(100_000)}
-HOSTILE: dict[str, tuple[Json, Json]] = {
-    "100,000 properties within one": (an_object(a=an_object(**MANY)), {"a": {"property_1": 1}}),
-    "10 MB of hidden text": (an_object(a={"type": "string", "description": "x\u200b" * 5_000_000}), {"a": 1}),
-    "10 MB of values": (an_object(a={"enum": [f"v{number}" for number in range(700_000)]}), {"b": 1}),
-    "200,000 required": (
+HOSTILE: dict[str, Callable[[], tuple[Json, Json]]] = {
+    "100,000 properties within one": lambda: (
+        an_object(a=an_object(**{f"p{n}": TEXT for n in range(100_000)})),
+        {"a": {"p1": 1}},
+    ),
+    "10 MB of hidden text": lambda: (
+        an_object(a={"type": "string", "description": "x\u200b" * 5_000_000}),
+        {"a": 1},
+    ),
+    "10 MB of values": lambda: (an_object(a={"enum": [f"v{number}" for number in range(700_000)]}), {"b": 1}),
+    "200,000 required": lambda: (
         an_object(a={"required": [f"r{n}" for n in range(200_000)], **an_object()}),
         {"a": {}},
     ),
-    "allOf bomb": (bomb("allOf"), {"b": 1}),
-    "oneOf bomb": (bomb("oneOf"), {"b": 1}),
-    "20,000 parts": ({"allOf": [an_object(**{f"p{n}": TEXT}) for n in range(20_000)]}, {"p1": 1}),
-    "regular expression": (
+    "allOf bomb": lambda: (bomb("allOf"), {"b": 1}),
+    "oneOf bomb": lambda: (bomb("oneOf"), {"b": 1}),
+    "20,000 parts": lambda: ({"allOf": [an_object(**{f"p{n}": TEXT}) for n in range(20_000)]}, {"p1": 1}),
+    "regular expression": lambda: (
         an_object(a={"type": "string", "pattern": "(a+)+$"}, b={"patternProperties": {"(a|a)*$": TEXT}}),
         {"a": "a" * 100_000 + "!", "b": {"a" * 50 + "!": 1}, "c": 1},
     ),
-    "circle": (
+    "circle": lambda: (
         {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}},
         None,
     ),
 }
 
 
-@pytest.mark.parametrize(("schema", "wrong"), HOSTILE.values(), ids=HOSTILE)
-def test_hostile_schema_ends_small_and_leaves_its_neighbour_alone(schema: Json, wrong: Json) -> None:
+@pytest.mark.parametrize("made", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_schema_ends_small_and_leaves_its_neighbour_alone(
+    made: Callable[[], tuple[Json, Json]],
+) -> None:
+    schema, wrong = made()
     compiled = library(
         tool("hostile", schema, schema), tool("whole", arguments(("id",), id=TEXT), an_object(id=TEXT))
     )
