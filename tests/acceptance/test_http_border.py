@@ -8,7 +8,8 @@ import httpx2
 import pytest
 
 from tests.acceptance import real_servers
-from tests.acceptance.portal_process import COMMAND, HttpPortal, http_model, http_portal, write_manifest
+from tests.acceptance.portal_process import HttpPortal, http_model, http_portal, write_manifest
+from tests.warm_commands import warm_command
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +38,7 @@ def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpPortal]:
 def test_bind_beyond_loopback_without_a_token_is_refused(tmp_path: Path) -> None:
     manifest = write_manifest(tmp_path, {})
     done = subprocess.run(
-        [COMMAND, "serve", "--config", str(manifest), "--http", "0.0.0.0:0"],
+        [*warm_command(), "serve", "--config", str(manifest), "--http", "0.0.0.0:0"],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

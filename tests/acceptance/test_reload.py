@@ -23,6 +23,7 @@ from tests.acceptance.portal_process import (
     stdio_model,
     write_manifest,
 )
+from tests.warm_commands import warm_command
 
 pytestmark = pytest.mark.anyio
 
@@ -109,7 +110,9 @@ async def test_over_stdio_a_changed_manifest_takes_effect(tmp_path: Path) -> Non
 
 
 async def run_reload(manifest: Path) -> subprocess.CompletedProcess[bytes]:
-    return await anyio.run_process([COMMAND, "reload", "--yes", "--config", str(manifest)], check=False)
+    return await anyio.run_process(
+        [*warm_command(), "reload", "--yes", "--config", str(manifest)], check=False
+    )
 
 
 async def test_over_stdio_a_change_waits_also_after_restarts_until_it_is_accepted(

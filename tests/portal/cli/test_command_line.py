@@ -70,19 +70,24 @@ def test_mistyped_word_names_the_one_that_was_meant(
     assert f"did you mean {meant}?" in portal(*words.split(), cwd=bare).stderr
 
 
-@pytest.mark.parametrize("command", ["serve", "status", "check", "reload"])
-def test_state_folder_of_another_user_is_an_error_that_says_what_to_do(tmp_path: Path, command: str) -> None:
+@pytest.mark.parametrize(
+    ("command", "below"), [("serve", ""), ("status", "above"), ("check", "above"), ("reload", "")]
+)
+def test_state_folder_of_another_user_is_an_error_that_says_what_to_do(
+    tmp_path: Path, command: str, below: str
+) -> None:
     write_manifest(tmp_path, {})
     for name in ("accepted", "portals"):
         (tmp_path / "mcp-code-portal" / name).mkdir(parents=True, mode=0)
     # Root may read them, too, unless it gives that up.
     mortal = () if os.geteuid() else ("setpriv", "--bounding-set=-dac_override,-dac_read_search")
-    above = tmp_path / "mcp-code-portal/portals/above"
-    for state, refused in ((tmp_path, "portals"), (above, "portals/above/mcp-code-portal")):
-        env = {"XDG_STATE_HOME": str(state)}
-        done = ended(started(command, cwd=tmp_path, env=env, command=(*mortal, *COMMAND)))
-        assert done.returncode == 2 and "Traceback" not in done.stderr
-        assert f"{tmp_path}/mcp-code-portal/{refused}: " in done.stderr and "sudo chown -R" in done.stderr
+    state = tmp_path / "mcp-code-portal/portals" / below if below else tmp_path
+    done = ended(
+        started(command, cwd=tmp_path, env={"XDG_STATE_HOME": str(state)}, command=(*mortal, *COMMAND))
+    )
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    refused = state / "mcp-code-portal" if below else state / "mcp-code-portal/portals"
+    assert f"{refused}: " in done.stderr and "sudo chown -R" in done.stderr
 
 
 def test_help_needs_no_library() -> None:
