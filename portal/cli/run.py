@@ -19,7 +19,7 @@ from portal.base.requests import ExecuteCode
 from portal.cli.answers import print_answer
 from portal.cli.terminal import Terminal, shell_command, upstreams_tried
 from portal.records.ledger import Ledger
-from portal.records.store.records import OPEN
+from portal.records.store.records import ASKING, OPEN
 from portal.runs.answer import Answer
 from portal.server.portal import Portal
 from sandbox_runtime.result import RunError
@@ -69,10 +69,10 @@ async def _final_answer(
     portal: Portal, waits: Answer, manifest: Manifest, options: Namespace, terminal: Terminal
 ) -> Answer:
     """The answer of a run that waited, once it has ended. Interrupted, it says that the run outlives this command."""
-    for notice in waits.structured()["notices"]:
-        terminal.note(notice)
     for call in waits.waiting:
-        if call["kind"] in ("ask", "approve"):
+        until = f" until {call['until']}" if "until" in call else ""
+        terminal.note(f"the run waits{until} for call {call['seq']} ({call['function']})")
+        if call["kind"] in ASKING:
             words = "runs", "approve", waits.run_id, str(call["seq"])
             terminal.note(f"decide with: {shell_command(manifest, *words)}")
     try:

@@ -93,7 +93,9 @@ def test_a_run_that_waits_for_a_person_stays_open_and_says_so(tmp_path: Path) ->
     (tmp_path / "script.py").write_text("await raw.echo()")
     with running("run", "script.py", "--json", cwd=tmp_path) as process:
         assert process.stderr
-        assert any("decide with: mcp-code-portal runs approve" in line for line in process.stderr)
+        told = [process.stderr.readline() for _ in range(2)]
+        assert told[0] == "the run waits for call 1 (raw.echo)\n"
+        assert told[1].startswith("decide with: mcp-code-portal runs approve")
         assert ended_by(process, signal.SIGINT) == 130
         out, err = process.communicate()
     answer = json.loads(out)
