@@ -53,7 +53,7 @@ async def stubs(manifest: Manifest, options: Namespace, terminal: Terminal) -> i
     async with open_portal(manifest, terminal.note, runs_scripts=False, profile=options.profile) as portal:
         await upstreams_tried(portal.fleet, terminal, names)
         library = (await portal.catalog.fresh()).library
-        missing = [u for u in portal.fleet if u.name in names and u.state.status != "ready"]
+        missing = [u for u in portal.fleet if u.name in names and not u.state.is_well]
         for upstream in missing:
             terminal.error(f"upstream {upstream.name!r} is {upstream.state}")
     if options.namespace and options.namespace not in library.namespaces:

@@ -133,6 +133,12 @@ def test_stubs_leave_files_of_others_alone(portal: PortalCommand, folder: Path, 
     assert own.read_text() == "mine = 1\n"
 
 
+def test_stubs_of_an_upstream_that_rests_are_whole(portal: PortalCommand, tmp_path: Path) -> None:
+    write_manifest(tmp_path, {"store": {**raw(tools=raw_tools("echo")), "start": "lazy"}})
+    done = portal("stubs", cwd=tmp_path)
+    assert (done.returncode, "async def echo" in done.stdout, "idle" in done.stderr) == (0, True, False)
+
+
 def test_stubs_write_the_types_of_every_language_that_is_on(portal: PortalCommand, tmp_path: Path) -> None:
     write_manifest(tmp_path, {"store": raw()}, server={"kernels": {"javascript": True}})
     assert portal("stubs", "--out", "typings", cwd=tmp_path).returncode == 0
