@@ -31,7 +31,7 @@ INTERRUPTED: Final = 128 + signal.SIGINT
 TERMINATED: Final = 128 + signal.SIGTERM
 
 END_SECONDS: Final = 15
-"""Time for a cancelled command to end its upstreams, workers and responses."""
+"""Time for a cancelled command to end its upstreams and workers, after the responses that `serve --http` drains."""
 
 _EXPLAINED: Final = (SandboxError, PortalError, ManifestError, OSError)
 """Errors whose text explains them. Any other error is a bug of the portal and keeps its traceback."""
@@ -57,7 +57,10 @@ def run_command(options: argparse.Namespace) -> int:
         if options.profile is not None and options.profile not in manifest.portal.profiles:
             terminal.error(unknown_name("profile", options.profile, manifest.portal.profiles))
             return USAGE_ERROR
-        status = anyio.run(_until_signal, partial(command, manifest, options, terminal), terminal)
+        is_draining = options.runs == "serve:command" and options.http is not None
+        end_seconds = END_SECONDS + (manifest.portal.server.drain_seconds if is_draining else 0)
+        work = partial(command, manifest, options, terminal)
+        status = anyio.run(_until_signal, work, terminal, end_seconds)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BaseExceptionGroup as group:
@@ -88,8 +91,9 @@ def _manifest(path: Path | None, options: argparse.Namespace, terminal: Terminal
     return Acceptance(path).with_copies(manifest)
 
 
-async def _until_signal(command: Callable[[], Awaitable[int]], terminal: Terminal) -> int:
-    """Run a command and return its exit status. Ctrl-C and SIGTERM cancel it; a second signal ends it at once.
+async def _until_signal(command: Callable[[], Awaitable[int]], terminal: Terminal, end_seconds: float) -> int:
+    """Run a command and return its exit status. Ctrl-C and SIGTERM cancel it, and it gets `end_seconds` to end; a
+    second signal ends it at once.
 
     Raises BaseExceptionGroup: contains the exceptions of the command.
     """
@@ -97,21 +101,23 @@ async def _until_signal(command: Callable[[], Awaitable[int]], terminal: Termina
     status = 0
     async with anyio.create_task_group() as tasks:
         with anyio.CancelScope() as scope:
-            tasks.start_soon(_cancel, scope, received, terminal)
+            tasks.start_soon(_cancel, scope, received, terminal, end_seconds)
             status = await command()
         tasks.cancel_scope.cancel()
     return 128 + received[0] if received else status
 
 
-async def _cancel(scope: anyio.CancelScope, received: list[int], terminal: Terminal) -> None:
+async def _cancel(
+    scope: anyio.CancelScope, received: list[int], terminal: Terminal, end_seconds: float
+) -> None:
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         number = await anext(signals)
         received.append(number)
         scope.cancel()
-        with anyio.move_on_after(END_SECONDS) as end:
+        with anyio.move_on_after(end_seconds) as end:
             await anext(signals)
         if end.cancelled_caught:
-            terminal.error(f"cut off, because it did not end within {END_SECONDS} s")
+            terminal.error(f"cut off, because it did not end within {end_seconds:g} s")
         os._exit(128 + number)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from manifests.json_value import Json
+from portal.cli.command_line import END_SECONDS
 from tests.portal.app.test_signed_in_streams import HELLO
 from tests.portal.commands import COMMAND, COMMAND_SECONDS, Done, PortalCommand, ended, finished, started
 from tests.portal.peers import raw, raw_tools, write_manifest
@@ -88,6 +89,17 @@ def test_state_folder_of_another_user_is_an_error_that_says_what_to_do(
     assert done.returncode == 2 and "Traceback" not in done.stderr
     refused = state / "mcp-code-portal" if below else state / "mcp-code-portal/portals"
     assert f"{refused}: " in done.stderr and "sudo chown -R" in done.stderr
+
+
+def test_serve_over_http_may_drain_beside_its_time_to_end(
+    portal: PortalCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = list[float]()
+    monkeypatch.setattr("portal.cli.command_line.anyio.run", lambda *told: seconds.append(told[-1]) or 0)
+    write_manifest(tmp_path, {}, server={"drain_seconds": 60})
+    portal("serve", cwd=tmp_path)
+    portal("serve", "--http", "127.0.0.1:0", cwd=tmp_path)
+    assert seconds == [END_SECONDS, END_SECONDS + 60]
 
 
 def test_help_needs_no_library() -> None:
