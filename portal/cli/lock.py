@@ -7,7 +7,7 @@ from typing import Final
 
 from manifests.grants import Hints
 from manifests.manifest import Manifest
-from manifests.own_files import Lock, lock_path
+from manifests.own_files import lock_path
 from portal.app.accepted import portals_of, reload_hint
 from portal.base.plain_text import first_sentence
 from portal.cli.terminal import Terminal, declared, upstreams_tried
@@ -52,7 +52,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     suspicious = [*suspicions([each.now for each in found if each.now is not None])]
     if found and not options.json:
         _show(found, suspicious, terminal, is_whole=options.verbose)
-    chosen = [] if options.diff else _accepted(path, manifest.lock, found, options.accept, terminal)
+    chosen = [] if options.diff else _accepted(manifest, manifest.path, found, options.accept, terminal)
     if options.json:
         rows = [
             {"kind": each.kind, "upstream": each.pin.upstream, "tool": each.pin.tool, "hash": each.hash}
@@ -107,14 +107,16 @@ def _show(
 
 
 def _accepted(
-    path: Path,
-    lock: Lock | None,
+    manifest: Manifest,
+    file: Path,
     found: Sequence[Difference],
     patterns: Sequence[str] | None,
     terminal: Terminal,
 ) -> Sequence[Difference] | None:
-    """Accept differences and return them. None if nothing was written; the reason is printed."""
-    chosen = found
+    """Accept differences, beside the manifest's `file`, and return them. None if nothing was written; the reason is
+    printed.
+    """
+    chosen, lock, path = found, manifest.lock, lock_path(file)
     if patterns is not None:
         by_pattern = {pattern: matching(found, pattern) for pattern in patterns}
         for pattern in (pattern for pattern, differing in by_pattern.items() if not differing):
@@ -128,5 +130,8 @@ def _accepted(
         chosen = [each for each in found if each.key in keys]
     if (not chosen and lock is not None) or accept(path, lock, chosen):
         return chosen
-    terminal.error(f"{path.name} was changed by another process; nothing was accepted. Run lock again")
+    if path.name in manifest.waiting:
+        terminal.error(f"a change of {path.name} waits, so nothing more was accepted; {reload_hint(file)}")
+    else:
+        terminal.error(f"{path.name} was changed by another process; nothing was accepted. Run lock again")
     return None

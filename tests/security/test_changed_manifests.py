@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import anyio
 import pytest
+import yaml
 
 from manifests.errors import ManifestError
 from manifests.loader import parse_manifest, read_files
@@ -26,6 +27,7 @@ from portal.cli.reload import difference
 from portal.cli.terminal import Terminal
 from portal.middleware import load_middleware
 from tests.portal.commands import PortalCommand
+from tests.portal.peers import raw, raw_tools
 from upstreams.secret_sources import fetch_secrets, header_renewals
 
 pytestmark = pytest.mark.usefixtures("own_state")
@@ -181,6 +183,17 @@ def test_reload_accepts_secrets_and_fetches_none(portal: PortalCommand, running:
     portal("reload", "--yes", cwd=running.parent)
     assert Acceptance(running).hashes() == read_files(running, {}).hashes
     assert not (running.parent / "run").exists()
+
+
+def test_lock_says_that_its_last_change_waits(portal: PortalCommand, running: Path) -> None:
+    """For `reload`: to run `lock` again would not help."""
+    text = yaml.safe_dump({"upstreams": {each: raw(tools=raw_tools("echo")) for each in ("a", "b")}})
+    running.write_text(text)
+    assert portal("reload", "--yes", cwd=running.parent).returncode == 1  # nothing answers in this portal
+    assert portal("lock", "--accept", "a.*", cwd=running.parent).returncode == 0
+    second = portal("lock", "--accept", "b.*", cwd=running.parent)
+    assert second.returncode == 2 and "another process" not in second.stderr
+    assert "a change of portal.lock waits, so nothing more was accepted; show and accept it" in second.stderr
 
 
 def test_reload_says_if_no_portal_runs(portal: PortalCommand, path: Path) -> None:
