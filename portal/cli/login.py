@@ -1,7 +1,7 @@
 """`mcp-code-portal login` and `logout`."""
 
 from argparse import Namespace
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from manifests.manifest import Manifest
@@ -92,8 +92,11 @@ def _persons_logins(manifest: Manifest, name: str, subject: str, tenant: str | N
         for profile in (None, *manifest.portal.profiles):
             owner = Bearer.of("", identity(auth.issuer, subject), profile, tenant).run_owner
             if (kept := file.get(LOGIN, owner, name)) is not None:
-                found.append(Login.model_validate_json(kept))
                 file.drop(LOGIN, owner, name)
+                with suppress(
+                    ValueError
+                ):  # empty, as a lock on a missing login leaves it, or of another version
+                    found.append(Login.model_validate_json(kept))
     return found
 
 

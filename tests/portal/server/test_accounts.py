@@ -15,8 +15,11 @@ from manifests.errors import ManifestError
 from manifests.loader import load_manifest
 from manifests.portal_manifest import HttpUpstream
 from manifests.references import ClaimReference
+from portal.base.caller import Bearer
 from portal.cli import login
 from portal.cli.terminal import Terminal
+from portal.identity.accounts import LOGIN
+from portal.identity.sign_in import identity
 from portal.server.server import build_server
 from tests.portal.clients import Person
 from tests.portal.peers import DEADLINE_SECONDS, write_manifest
@@ -205,6 +208,10 @@ async def test_operator_signs_one_person_out(tmp_path: Path) -> None:
             assert own.authorization.grants.count("revoked") == revoked
         link_in(await run(ann))
         assert (await run(bob))["result"]["who"] == "bob"
+        # Who had locked the login leaves an empty one.
+        owner = Bearer.of("", identity(own.provider.url, "ann"), "p", "x").run_owner
+        await own.portal.runs.store_or_error().write(lambda tables: tables.lock(LOGIN, owner, "tickets"))
+        assert await login.command(own.portal.manifest, options, Terminal()) == 0
 
 
 async def test_login_that_is_refused_has_to_be_renewed_by_its_person_alone(tmp_path: Path) -> None:
