@@ -3,6 +3,7 @@
 import sys
 from argparse import Namespace
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,11 +16,12 @@ from manifests.kernels import JAVASCRIPT
 from manifests.manifest import Manifest
 from portal.app.composition import open_portal
 from portal.base.caller import LOCAL
+from portal.base.errors import RunsError
 from portal.base.requests import ExecuteCode
 from portal.cli.answers import print_answer
 from portal.cli.terminal import Terminal, shell_command, upstreams_tried
 from portal.records.ledger import Ledger
-from portal.records.store.records import ASKING, OPEN
+from portal.records.store.records import ASKING, OPEN, StoreError
 from portal.runs.answer import Answer
 from portal.server.portal import Portal
 from sandbox_runtime.result import RunError
@@ -54,35 +56,45 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
             request = ExecuteCode(code, timeout_seconds=options.timeout, kernel=kernel)
             caller = replace(LOCAL, client="command line")
             answer = await portal.execution.run(request, caller, ledger)
+            if answer.status in OPEN:
+                answer = await _final_answer(portal, answer.run_id, manifest, terminal)
         except anyio.get_cancelled_exc_class():
-            answer = _interrupted(ledger)
-            if answer.calls or answer.stdout or options.json:
-                print_answer(answer, options.json, terminal, output_tokens)
+            with anyio.CancelScope(shield=True):
+                await _tell_interrupted(portal, ledger, manifest, options, terminal)
             raise
-        if answer.status in OPEN:
-            answer = await _final_answer(portal, answer, manifest, options, terminal)
     print_answer(answer, options.json, terminal, output_tokens)
     return 0 if answer.status == "ok" else 1
 
 
-async def _final_answer(
-    portal: Portal, waits: Answer, manifest: Manifest, options: Namespace, terminal: Terminal
-) -> Answer:
-    """The answer of a run that waited, once it has ended. Interrupted, it says that the run outlives this command."""
-    for call in waits.waiting:
-        until = f" until {call['until']}" if "until" in call else ""
-        terminal.note(f"the run waits{until} for call {call['seq']} ({call['function']})")
-        if call["kind"] in ASKING:
-            words = "runs", "approve", waits.run_id, str(call["seq"])
-            terminal.note(f"decide with: {shell_command(manifest, *words)}")
-    try:
-        return await portal.runs.final_answer(waits.run_id, to_its_end=True)
-    except anyio.get_cancelled_exc_class():
-        if options.json:
-            print_answer(waits, True, terminal, manifest.portal.server.output_tokens)
-        cancel = shell_command(manifest, "runs", "cancel", waits.run_id)
+async def _final_answer(portal: Portal, run: str, manifest: Manifest, terminal: Terminal) -> Answer:
+    """The answer of a run that waits, once it has ended. Says of each call that it waits for it."""
+    told = set[int]()
+    async for answer in portal.runs.answers(run):
+        for call in (each for each in answer.waiting if each["seq"] not in told):
+            told.add(call["seq"])
+            until = f" until {call['until']}" if "until" in call else ""
+            terminal.note(f"the run waits{until} for call {call['seq']} ({call['function']})")
+            if call["kind"] in ASKING:
+                approve = shell_command(manifest, "runs", "approve", run, str(call["seq"]))
+                terminal.note(f"decide with: {approve}")
+    return answer
+
+
+async def _tell_interrupted(
+    portal: Portal, ledger: Ledger, manifest: Manifest, options: Namespace, terminal: Terminal
+) -> None:
+    """Say how far an interrupted run came. One that has waited outlives this command."""
+    answer = _interrupted(ledger)
+    if ledger.run_id:
+        with suppress(RunsError, StoreError):
+            kept = await portal.runs.answer(ledger.run_id, None)
+            answer = kept if kept.status in OPEN else answer
+    is_open = answer.status in OPEN
+    if options.json or (not is_open and (answer.calls or answer.stdout)):
+        print_answer(answer, options.json, terminal, manifest.portal.server.output_tokens)
+    if is_open:
+        cancel = shell_command(manifest, "runs", "cancel", answer.run_id)
         terminal.note(f"the run stays open, and goes on in the next portal. To end it: {cancel}")
-        raise
 
 
 def _interrupted(ledger: Ledger) -> Answer:

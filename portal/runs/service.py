@@ -1,7 +1,7 @@
 """The runs of one portal, for executions, and for people and their tools. Also asks the person at a run's client."""
 
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -148,21 +148,31 @@ class Runs:
         for run in [*self.unwritten]:
             await self.unwritten.pop(run)()
 
-    async def final_answer(self, run: str, *, to_its_end: bool = False) -> Answer:
-        """The answer for the client of a suspended run: the final answer if `to_its_end`, or while the client has an
-        open question; else what the run waits for.
+    async def final_answer(self, run: str) -> Answer:
+        """The answer for the client of a suspended run: the final answer while the client has an open question; else
+        what the run waits for.
         """
         while True:
             # A question is removed once its decision is written, so it is looked up before the row is read.
             news, was_asked = self.changes.news, self.questions.are_open(run)
             row = await self.store_or_error().read(partial(decisions.find_run, run=run, owner=None))
             is_under_way = row.wake_at == 0 or run in self.live
-            is_awaited = to_its_end or is_under_way or was_asked or self.questions.are_open(run)
+            is_awaited = is_under_way or was_asked or self.questions.are_open(run)
             if row.state not in OPEN or not is_awaited:
                 return await self.answer(run, None)
             await news.wait()
 
     # For people and their tools
+
+    async def answers(self, run: str) -> AsyncIterator[Answer]:
+        """The current answer of a run, and one after each change, until it has ended. Raises RunsError, StoreError."""
+        while True:
+            news = self.changes.news  # taken before the store is read
+            answer = await self.answer(run, None)
+            yield answer
+            if answer.status not in OPEN:
+                return
+            await news.wait()
 
     async def answer(self, run: str, owner: str | None) -> Answer:
         """The current answer of a run. Raises RunsError: the owner has no such run."""

@@ -57,7 +57,11 @@ async def background(portal: Opened, code: str, *, to_its_end: bool = True) -> s
     """The id of a run that has ended, or waits."""
     run = ((await portal.call("execute_code", code=code, background=True)).structured_content or {})["run_id"]
     with anyio.fail_after(DEADLINE_SECONDS):
-        await portal.portal.runs.final_answer(run, to_its_end=to_its_end)
+        if to_its_end:
+            async for _ in portal.portal.runs.answers(run):
+                pass
+        else:
+            await portal.portal.runs.final_answer(run)
     assert isinstance(run, str)
     return run
 

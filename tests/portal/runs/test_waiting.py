@@ -2,7 +2,6 @@
 
 import json
 import os
-from argparse import Namespace
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -15,18 +14,13 @@ import pytest
 from mcp_types import CallToolResult
 
 from manifests.json_value import Json
-from manifests.loader import load_manifest
-from portal.cli import run
-from portal.cli.terminal import Terminal
 from portal.identity.approvers import Approvers, Decider
 from portal.records.store.records import OPEN, CallRow
 from portal.records.store.run_tables import RunTables
-from portal.runs.answer import Answer
 from portal.runs.decisions import decide_call
-from portal.runs.service import Runs
 from portal.runs.waits import approved_arguments
 from sandbox_runtime.call_port import CallError
-from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, raw, states, text, tool, write_manifest
+from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, raw, states, text, tool
 from tests.portal.rows import opened as tables_in
 
 pytestmark = pytest.mark.anyio
@@ -150,26 +144,6 @@ async def test_a_short_sleep_holds_the_run_and_writes_nothing(tmp_path: Path) ->
     async with opened(tmp_path) as portal:
         assert await portal.result_of("await portal.sleep(0.01)\n1") == 1
         assert await portal.portal.runs.store.read(RunTables.listed) == []
-
-
-async def test_the_command_waits_for_a_run_that_goes_on_before_its_wait_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    usual, asked = Runs.answer, []
-
-    async def late(self: Runs, run: str, owner: str | None) -> Answer:
-        asked.append(await usual(self, run, owner))
-        while asked[1:] and asked[-1].status == "waiting":  # nothing tells that it goes on
-            await anyio.sleep(0.01)
-            asked[-1] = await usual(self, run, owner)
-        return asked[-1]
-
-    monkeypatch.setattr(Runs, "answer", late)
-    (tmp_path / "script.py").write_text("await portal.sleep(0.2)\nsum(range(3 * 10**6))")
-    manifest = write_manifest(tmp_path, {}, runs={"store": "runs.sqlite", "park_after_seconds": 0})
-    options = Namespace(script=tmp_path / "script.py", profile=None, kernel=None, timeout=None, json=False)
-    assert await run.command(load_manifest(manifest, {}), options, Terminal()) == 0
-    assert capsys.readouterr().out.endswith("\n4499998500000\n")
 
 
 async def test_an_event_wakes_the_run_with_its_payload(tmp_path: Path) -> None:
