@@ -385,7 +385,8 @@ def declared_result(
     root = reduce(True if output_schema is None else output_schema)
     if not is_wrapper(output_schema) or not isinstance(root, dict):
         return root
-    wrapped: SoundNode = root["properties"][RESULT]
+    # The reduction may have moved it or left it out: beside `$ref` or `nullable`, or in a contradiction.
+    wrapped: SoundNode = root.get("properties", {}).get(RESULT, True)
     return wrapped
 
 

@@ -94,6 +94,12 @@ def test_wrapped_result_is_typed_without_its_wrapper(mark: dict[str, Json]) -> N
     assert function(output_schema={**schema, **mark}).returns.annotation == "list[str]"
 
 
+@pytest.mark.parametrize("more", [{"nullable": True}, {"$ref": "#/$defs/A"}, {"enum": [1]}])
+def test_wrapper_that_says_more_may_have_anything(more: dict[str, Json]) -> None:
+    schema = {**an_object(result={"type": "string"}), "required": ["result"], **more}
+    assert function(output_schema=schema).returns.annotation == "Any"
+
+
 def test_type_is_never_called_like_a_function() -> None:
     found = library(tool("Issue", output_schema=ISSUE)).functions["tickets.Issue"]
     assert found.returns.annotation == "Issue2"
