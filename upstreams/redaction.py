@@ -107,10 +107,10 @@ class Redaction:
             return text
         try:
             value = json.loads(text)
+            masked = self._masked(value)
+            return text if masked == value else json.dumps(masked).encode()
         except (ValueError, RecursionError):
             return self(text.decode("utf-8", "replace")).encode()
-        masked = self._masked(value)
-        return text if masked == value else json.dumps(masked).encode()
 
     def in_value(self, value: Json) -> Json:
         """Mask the strings of a JSON value, including keys; a value that is nested too deeply is masked as a whole."""

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tests.upstreams.peers import DEADLINE_SECONDS, Clock, fleet_at
 from tests.upstreams.raw_http_server import TOOLS, RawHttpServer
 from tests.upstreams.test_http_upstreams import real_server
-from upstreams.errors import UpstreamLostError
+from upstreams.errors import UpstreamAnswerError, UpstreamLostError
 from upstreams.transports import http
 
 EVENTS = "text/event-stream"
@@ -115,6 +115,27 @@ async def test_call_whose_stream_cannot_be_resumed_is_lost(first: str, streams: 
     async with fleet_at(Streaming(405, *streams, first=first).app) as fleet:
         with pytest.raises(UpstreamLostError):
             await fleet.call("echo")
+
+
+@pytest.mark.parametrize("odd", ["id: \u00fc1\n\n", f"id: 7\nretry: {'9' * 400}\n\n"])
+async def test_odd_event_costs_at_most_its_call(odd: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "_MOST_RETRY_MS", 10)
+    async with fleet_at(Streaming(405, 404, first=odd).app) as fleet:
+        with pytest.raises(UpstreamLostError):
+            await fleet.call("echo")
+        assert fleet.one.state.status == "ready"
+
+
+async def test_answer_that_nobody_thought_of_costs_its_call_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run goes on after an UpstreamError, and ends with anything else."""
+    async with fleet_at(RawHttpServer().app) as fleet:
+        monkeypatch.setattr(http.StreamableHttp, "_post", never_thought_of)
+        with pytest.raises(UpstreamAnswerError, match="cannot be read: overflow error: too deep"):
+            await fleet.call("echo")
+
+
+async def never_thought_of(*_: object) -> None:
+    raise OverflowError("too deep")
 
 
 class Cutting:

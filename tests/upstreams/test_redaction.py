@@ -13,6 +13,11 @@ SECRET = 'pa"ss+w/ord \u00e9&key=9'
 redact = Redaction([SECRET, "543210", "Bearer zzzzzzzz9", "postgres://app:hunter22@db/x"])
 
 
+def test_secret_that_is_nested_too_deeply_to_look_is_masked_in_the_text() -> None:
+    text = b"[" * 600 + b'"Bearer zzzzzzzz9"' + b"]" * 600
+    assert b"zzzzzzzz9" not in redact.in_json(text)
+
+
 @pytest.mark.parametrize(
     "told",
     [

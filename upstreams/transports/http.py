@@ -53,6 +53,7 @@ _LEAST_RETRY_SECONDS: Final = 1.0
 """A broken stream is resumed no sooner than this, whatever the server's `retry` asks for."""
 
 _LONGEST_RETRY_SECONDS: Final = 30.0
+_MOST_RETRY_MS: Final = 60_000
 _LONGEST_RESUME_SECONDS: Final = 2.0
 """The longest pause between two attempts to open the stream of unsolicited events, or to resume a call's stream."""
 
@@ -324,9 +325,12 @@ class StreamableHttp(HttpTransport):
                 failures = refusals = 0
                 async with aclosing(self._events(opened)) as events:
                     async for event in events:
-                        last_id = event.id or last_id
+                        if event.id.isascii():  # a header can have no other
+                            last_id = event.id or last_id
                         if event.retry is not None:
-                            pause_seconds = max(_LEAST_RETRY_SECONDS, event.retry / 1_000)
+                            pause_seconds = max(
+                                _LEAST_RETRY_SECONDS, min(event.retry, _MOST_RETRY_MS) / 1_000
+                            )
                         is_message = event.event == "message" and event.data
                         if is_message and await self._deliver(event.data.encode(), request):
                             return

@@ -16,7 +16,7 @@ from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 
 from manifests.json_value import Json
-from upstreams.errors import UpstreamCutOffError, UpstreamError
+from upstreams.errors import UpstreamAnswerError, UpstreamCutOffError, UpstreamError, describe
 from upstreams.transports.messages import STRAY_ANSWER_UNITS, InboundLimits, failure_of, known_handshake
 from upstreams.transports.notifications import AbandonedRequests, Notifications
 
@@ -144,6 +144,11 @@ class Wire(JSONRPCDispatcher):
             if isinstance(failure, UpstreamCutOffError):
                 self.ending.cut_off(failure)
             raise MCPError(types.INTERNAL_ERROR, str(failure), failure) from failure
+        except MCPError:
+            raise
+        except Exception as error:  # what a stranger sends may raise anything: the call alone fails
+            unread = UpstreamAnswerError(f"the answer cannot be read: {describe(error)}")
+            raise MCPError(types.INTERNAL_ERROR, str(unread), unread) from error
 
     def is_wanted(self, item: SessionMessage) -> bool:
         """Whether the SDK should handle a message. Raises UpstreamCutOffError: too many unsolicited messages."""
