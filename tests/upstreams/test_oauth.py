@@ -21,9 +21,11 @@ from tests.upstreams.oauth_peer import (
     saying,
     signed_in,
     signed_in_fleet,
+    tokens_of,
 )
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_of
 from upstreams.errors import (
+    UpstreamDownError,
     UpstreamError,
     UpstreamRefusedError,
     UpstreamTimeoutError,
@@ -135,6 +137,20 @@ async def test_tool_that_was_refused_alone_may_renew_again_later(
         await fleet[NAME].call("look", {}, seconds=DEADLINE_SECONDS)
         server.authorization.expire()
         assert await echo(fleet, a=1) == {"a": 1}
+
+
+async def test_refused_token_of_the_portal_itself_is_replaced_later(
+    server: ProtectedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody may have granted meanwhile what it lacks."""
+    server.authorization.add_client("portal", "s3cret-long")
+    async with tokens_of(server.client_spec("s3cret-long")) as kept:
+        first = await kept.headers()
+        with pytest.raises(UpstreamDownError, match="refuses even a new token"):
+            await kept.renewed(first, "")
+        monkeypatch.setattr(tokens, "ANOTHER_SECONDS", 0.0)
+        await kept.renewed(first, "")
+        assert await kept.headers() != first
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,9 @@ REFRESH_SECONDS: Final = 12.0
 REFUSAL_SECONDS: Final = 600.0
 """A tool that refused a renewed token causes no further renewal for this long; other tools still do."""
 
+ANOTHER_SECONDS: Final = 60.0
+"""A token of the portal itself that was refused at once is replaced after this time: it may lack a right."""
+
 _REJECTED_CODES: Final = frozenset({"invalid_grant", "bad_refresh_token", "invalid_refresh_token"})
 """The codes of OAuth, GitHub and Slack for a refresh token that is permanently invalid."""
 
@@ -410,7 +413,8 @@ class OAuthTokens(HttpCredentials):
 
     async def _signed_in(self, stale: Login | None, is_refused: bool) -> Login:
         """Sign in with client credentials. The tokens are not stored: new ones are free. Raises OAuthError."""
-        self._check_not_refused(stale, is_refused)
+        if stale is not None and time.time() < stale.obtained_at + ANOTHER_SECONDS:
+            self._check_not_refused(stale, is_refused)
         async with oauth.open_guarded_http(self._spec.url, self._settings.issuer) as http:
             found = await oauth.discover(self._spec, http)
             client = oauth.configured_client(self._settings, found.server)
