@@ -12,7 +12,7 @@ from mcp.server import Server
 from mcp.server.mcpserver import Context, MCPServer
 from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from manifests.json_value import Json
 from tests.upstreams.peers import DEADLINE_SECONDS, Clock, fleet_at, fleet_of, in_memory, raw_server
@@ -131,6 +131,58 @@ async def test_modern_server_is_listed_again(refusals: list[int], monkeypatch: p
         await fleet.call("grow")
         await fleet.until(lambda: "grown" in [tool.name for tool in fleet.one.tools])
     assert not refusals
+
+
+class Gateway:
+    """Cuts the first subscription of a server after its first event, answers the second by itself, and then none."""
+
+    def __init__(self, app: ASGIApp, refusal: int | None) -> None:
+        self.app, self.refusal, self.opened = app, refusal, 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_listening = (b"mcp-method", b"subscriptions/listen") in scope.get("headers", ())
+        self.opened += is_listening
+        if is_listening and self.opened == 1:
+            await self._cut(scope, receive, send)
+        elif is_listening and self.opened == 2 and self.refusal is None:
+            await anyio.sleep_forever()
+        elif is_listening and self.opened == 2:
+            await Response(status_code=self.refusal or 0)(scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
+
+    async def _cut(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with anyio.create_task_group() as tasks:
+
+            async def passed_on(message: Any) -> None:
+                await send(message)
+                if message.get("body"):
+                    tasks.cancel_scope.cancel()
+
+            await self.app(scope, receive, passed_on)
+        await send({"type": "http.response.body"})
+
+
+@pytest.mark.parametrize("refusal", [404, None])
+async def test_subscription_that_worked_is_opened_again_whatever_refuses_it(
+    refusal: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a deployment, a gateway may answer in its own way for a while, or not at all."""
+    monkeypatch.setattr(notifications, "_RELISTEN_SECONDS", 0.001)
+    server = MCPServer("changing")
+    gateway = Gateway(server.streamable_http_app(), refusal)
+
+    @server.tool()
+    async def grow(context: Context) -> None:
+        server.add_tool(lambda: None, name="grown")
+        await context.notify_tools_changed()
+
+    async with fleet_at(gateway, connect_seconds=1) as fleet:
+        with anyio.fail_after(DEADLINE_SECONDS):
+            while gateway.opened < 3:  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+        await fleet.call("grow")
+        await fleet.until(lambda: "grown" in [tool.name for tool in fleet.one.tools])
 
 
 ONCE = ["initialize", "notifications/initialized", "tools/list"]

@@ -11,7 +11,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ToolsListChanged
 from mcp_types import RequestId
 
-from upstreams.errors import UpstreamRefusedError, UpstreamUnavailableError
+from upstreams.errors import UpstreamError, UpstreamRefusedError, UpstreamUnavailableError
 from upstreams.transports.messages import failure_of
 
 ABANDONED_SECONDS: Final = 300.0
@@ -81,27 +81,31 @@ class Notifications:
         if not wanted:
             return
         opening = partial(listen, session, **wanted)
-        delay = _RELISTEN_SECONDS
+        delay, has_worked = _RELISTEN_SECONDS, False
         while True:
             try:
                 async with opening() as subscription:
+                    has_worked = True
                     # A subscription replays nothing, so earlier changes require a new listing.
                     for changed in self._changed.values():
                         changed.set()
                     async for event in subscription:
                         delay = _RELISTEN_SECONDS
                         self._changed[TOOLS if isinstance(event, ToolsListChanged) else OFFERINGS].set()
-            except (ListenNotSupportedError, TimeoutError):
-                return
-            except MCPError as error:
-                failure = failure_of(error.error)
+            except (ListenNotSupportedError, MCPError, SubscriptionLost, TimeoutError) as error:
+                failure = failure_of(error.error) if isinstance(error, MCPError) else None
                 if isinstance(failure, UpstreamUnavailableError):
                     give_up(str(failure))
                     return
-                # A gateway's refusal may pass; the server's own answer is final.
-                if failure is None or type(failure) is UpstreamRefusedError:
+                if _is_final(error, failure, has_worked):
                     return
-            except SubscriptionLost:
-                pass
             await anyio.sleep(delay)
             delay = min(delay * 2, _LONGEST_RELISTEN_SECONDS)
+
+
+def _is_final(error: Exception, failure: UpstreamError | None, has_worked: bool) -> bool:
+    """Whether a server that gave no subscription gives none later either. What refuses one that worked may pass."""
+    if isinstance(error, MCPError):
+        # A gateway's refusal may pass; the server's own answer is final.
+        return failure is None or (type(failure) is UpstreamRefusedError and not has_worked)
+    return isinstance(error, ListenNotSupportedError) or (isinstance(error, TimeoutError) and not has_worked)
