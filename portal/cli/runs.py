@@ -288,7 +288,7 @@ async def fork(manifest: Manifest, options: Namespace, terminal: Terminal) -> in
         if not options.yes and not await terminal.is_confirmed("Go on?"):
             return USAGE_ERROR
         with tables.transaction(is_lasting=True):
-            row = decisions.fork_run(tables, run, options.at, code)
+            row = decisions.fork_run(tables, run, options.at, code, mask=Redaction(manifest.hidden))
         text = f"{row.id} continues from there. Its answer: {shell_command(manifest, 'runs', 'wait', row.id)}"
         _print_change(decisions.run_view(row, tables.caller(row.owner)), text, options, terminal)
         _note_if_not_running(tables, row.id, terminal)

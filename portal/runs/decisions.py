@@ -27,6 +27,7 @@ from portal.runs.past import HEAD, Past, dump_chunk, new_row, new_run_id
 from portal.runs.shown_calls import MAX_LATER
 from sandbox_runtime.guest_json import encode
 from sandbox_runtime.result import RunError
+from upstreams.redaction import Redaction
 
 ASKED = "kind IN ('ask', 'approve')"
 """Selects the calls that wait, or waited, for a person."""
@@ -180,12 +181,14 @@ def fork_run(
     code: str | None = None,
     caller: Caller | None = None,
     profile: str | None = None,
+    mask: Redaction | None = None,
 ) -> RunRow:
     """Start a run that repeats another one up to its call `seq`, and continues live from there. Within a transaction.
 
     Calls that were answered before are not made again. With `code` it continues with that script, which must do the
-    same up to that call. The new run belongs to `caller`, who has to own the former run and have its profile; None is
-    the operator, who acts for its owner. Returns the new run, which waits for a portal. Raises RunsError.
+    same up to that call, and is masked for lists by `mask`. The new run belongs to `caller`, who has to own the former
+    run and have its profile; None is the operator, who acts for its owner. Returns the new run, which waits for a
+    portal. Raises RunsError.
     """
     run = find_run(tables, run, None if caller is None else caller.run_owner).id
     stored = tables.load(run)
@@ -206,7 +209,8 @@ def fork_run(
     entries = tuple(entry for entry in past.entries.values() if entry.seq < seq)
     days = (stored.row.expires - stored.row.began) / DAY_SECONDS
     row = new_row(new_run_id(), stored.row.owner, head, run, days)
-    row = replace(row, state="waiting", wake_at=0.0)
+    title = stored.row.title if code is None else head.title(mask)
+    row = replace(row, state="waiting", wake_at=0.0, title=title)
     tables.create(row, HEAD.dump_json(head), head.caller.label)
     earlier = [replace(call, run=row.id) for call in stored.calls if call.seq < seq]
     calls = [call for call in earlier if call.outcome or call.state == "intended"]

@@ -165,7 +165,8 @@ class RunRoutes:
     async def fork(self, request: Request) -> Response:
         fork, (run, _), caller = Fork.of(await _body(request)), _named(request), self._caller(request)
         profile = self.profile(caller.profile)
-        work = partial(fork_run, run=run, seq=fork.at, code=fork.code, caller=caller, profile=profile)
+        whose = partial(fork_run, caller=caller, profile=profile, mask=self.runs.mask)
+        work = partial(whose, run=run, seq=fork.at, code=fork.code)
         row = await self.runs.store_or_error().write(work, is_lasting=True)
         self.runs.changes.wake(row.id)
         view = run_view(row, caller.label)
