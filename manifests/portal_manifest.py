@@ -447,7 +447,8 @@ class ServerSettings(Section):
     continues without them, with a notice."""
     drain_seconds: Annotated[float, Field(ge=0, le=3600)] = 3.0
     """Seconds that open HTTP responses get to end when the portal is stopped (default 3); event streams end at once.
-    Then their connections are closed. Journaled runs go on in another replica, or in the next portal."""
+    Then their connections are closed, and the scripts that they wait for are cancelled. Runs in the background, and
+    those that wait, go on in another replica, or in the next portal."""
     check: Literal["strict", "warn", "off"] = "strict"
     """Effect of a type error. strict (the default): the script is refused; warn: a notice; off: no check."""
     repairs: bool = True
