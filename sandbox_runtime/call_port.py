@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from manifests.json_value import Json
 
@@ -45,6 +45,9 @@ class Outcome:
     beside: Sequence[int] = ()
     data: Json = None
 
+
+GIVEN_UP: Final = "the script gave the call up"
+"""The message with which a call is cancelled that the script no longer waits for. Its run goes on."""
 
 CallPort: TypeAlias = Callable[[ToolCall], Awaitable[Outcome]]
 """Answers one call. It is cancelled and awaited if the run ends first. Its exceptions end the run."""

@@ -8,7 +8,7 @@ from functools import partial
 
 from manifests.json_value import Json
 from sandbox_runtime.admission import Admission, GuestCall
-from sandbox_runtime.call_port import CallError, CallObserver, CallPort, Outcome, ToolCall
+from sandbox_runtime.call_port import GIVEN_UP, CallError, CallObserver, CallPort, Outcome, ToolCall
 from sandbox_runtime.frames import FrameError, ToWorker
 from sandbox_runtime.grants.files import NOT_GRANTED, FileAnswer, FileService, changes
 from sandbox_runtime.guest_json import encode
@@ -60,7 +60,7 @@ class CallsInFlight:
         for call in self._admission.read(batch):
             if not call.arguments:
                 if (task := self.running.get(call.identity)) is not None:
-                    task.cancel()
+                    task.cancel(GIVEN_UP)
             elif call.seq:
                 self._accept(call)
             elif call is self._admission.file and self._is_live:

@@ -30,7 +30,7 @@ from portal.runs.changes import Changes
 from portal.runs.leases import Leases
 from portal.runs.past import HEAD, Piece, RunHead, dump_chunk, dump_outcome, load_outcome, new_row
 from portal.runs.run_state import Activity, Rows, RunState
-from sandbox_runtime.call_port import CallError, Outcome
+from sandbox_runtime.call_port import GIVEN_UP, CallError, Outcome
 from sandbox_runtime.recording import Recording
 from upstreams.redaction import Redaction
 
@@ -191,8 +191,9 @@ class Journal:
                         await changed.wait()
                 if self._due_in(row) > 0 and self._may_park(computed):
                     await self.park()
-        except asyncio.CancelledError:
-            if not (self._suspending or self.scope.cancel_called):  # the script cancelled the wait
+        except asyncio.CancelledError as error:
+            is_given_up = error.args == (GIVEN_UP,)  # else the portal ends, and the run waits in the store
+            if is_given_up and not (self._suspending or self.scope.cancel_called):
                 given_up = CallError("cancelled", "the script no longer waits for it", "Nothing was sent.")
                 self._writer.end(self.ledger[seq], Outcome(error=given_up))
             raise

@@ -1,6 +1,6 @@
 """Races, and a store that fails or is slow: nothing is done twice, lost or misreported."""
 
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,15 +12,20 @@ from mcp_types import ElicitResult
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
+from portal.identity.approvers import Decider
 from portal.records.store.places import place_of, present
 from portal.records.store.records import StoreError
 from portal.records.store.run_tables import RunTables
+from portal.records.store.sqlite import SqliteDatabase
+from portal.runs.answer import Answer
 from portal.runs.decisions import fork_run
 from portal.runs.past import EntryRow
+from portal.runs.service import Runs
 from portal.server.server import build_server
-from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, tool, write_manifest
+from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, structured, tool, write_manifest
 from tests.portal.rows import failing
 from tests.portal.runs.test_waiting import SOON, answer_of, approved, end_of, found, git, waiting
+from tests.sandbox_runtime.fetching import served
 
 pytestmark = pytest.mark.anyio
 
@@ -182,3 +187,78 @@ async def test_a_fault_of_the_portal_while_it_journals_leaves_nobody_waiting(
             result = await portal.client.call_tool("execute_code", {"code": "await git.push(n=1)"})
     assert result.is_error
     assert peer.calls == []
+
+
+async def test_a_question_stays_open_when_the_portal_ends_before_its_run_is_parked(tmp_path: Path) -> None:
+    """A run with another call in flight is not parked. What the end of the portal cancels, the script did not."""
+    look = tool("look", annotations={"readOnlyHint": True})
+    code = "import asyncio\nawait asyncio.gather(git.look(), portal.approve('?'))\n1"
+    async with opened(tmp_path, {"git": Peer(look, look=never)}, runs=KEPT) as portal:
+        started = await portal.call("execute_code", background=True, code=code)
+        run = started.structured_content["run_id"]
+        asked = partial(RunTables.calls, run=run, which="state = 'waiting'")
+        await found(portal, asked, len)
+    async with opened(tmp_path, {"git": Peer(look)}, runs=KEPT) as portal:
+        await found(portal, asked, len)
+        assert (await approved(portal, run))["result"] == 1
+
+
+async def test_requests_and_file_operations_count_on_when_a_run_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "w").mkdir()
+    (tmp_path / "w/a").touch()
+    async with served() as server:
+        files = {"workspace": "w", "operations": 1}
+        network = {"private": [f"127.0.0.1:{server.port}"], "requests": 1}
+        each = f'await portal.fetch("{server.base}/a")', "open('a').close()"
+        for call, grant in zip(each, ({"network": network}, {"files": files}), strict=True):
+            async with opened(tmp_path, capabilities=grant, runs=SOON) as portal:
+                run = (await waiting(portal, f"{call}\nawait portal.approve('?')\n{call}"))["run_id"]
+                error = (await approved(portal, run, until="error"))["error"]
+            assert "is used up" in error["message"]
+
+
+async def test_a_store_that_fails_costs_an_event_and_not_its_run(tmp_path: Path) -> None:
+    code = "try:\n    await portal.event_url('x')\nexcept ToolError as error:\n    a = error.code\na"
+    async with opened(tmp_path, runs={"public_url": "https://p.example"}) as portal:
+        with failing(portal.portal.runs.store):
+            assert await portal.result_of(code) == "journal_failed"
+
+
+async def test_a_store_that_cannot_be_read_does_not_end_the_wait_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def unread(self: Runs, run: str) -> Answer:
+        raise StoreError("away")
+
+    monkeypatch.setattr(Runs, "final_answer", unread)
+    async with opened(tmp_path, runs=SOON) as portal:
+        answer = await waiting(portal, "await portal.approve('?')\n1")
+        assert (await approved(portal, answer["run_id"]))["result"] == 1
+
+
+async def test_a_portal_that_lost_a_run_does_not_end_it_later(tmp_path: Path) -> None:
+    """Another one goes on with it. Its client had left with `waiting`, so none has the answer of this one."""
+    has_begun, may_answer = anyio.Event(), anyio.Event()
+
+    async def hold(arguments: Json) -> Any:
+        has_begun.set()
+        await may_answer.wait()
+        return structured({})
+
+    async with opened(tmp_path, {"git": git(push=hold)}, runs={**SOON, "store": "r.sqlite"}) as portal:
+        runs = portal.portal.runs
+        run = (await waiting(portal, "await portal.approve('?')\nawait git.push()"))["run_id"]
+        await runs.decide(run, None, Decider("ann"), is_approved=True)
+        await has_begun.wait()
+        with failing(runs.store):
+            may_answer.set()
+            with anyio.fail_after(DEADLINE_SECONDS):
+                while not runs.unwritten:  # noqa: ASYNC110
+                    await anyio.sleep(0.01)
+            with (
+                closing(RunTables(SqliteDatabase(tmp_path / "r.sqlite"), None)) as tables,
+                tables.transaction(),
+            ):
+                tables._execute("UPDATE runs SET epoch = epoch + 1, holder = 'other' WHERE id = ?", (run,))
+        await runs.write_ends()
+        assert (await found(portal, partial(RunTables.row, run=run), bool)).state == "running"
