@@ -167,6 +167,12 @@ class Record:
         for event in self.events:
             yield from _calls_of(event)
 
+    @property
+    def file_operations(self) -> int:
+        """How many operations on files the script began."""
+        lines = (line for event in self.events if event.kind == "sent" for line in event.text.split("\n"))
+        return sum(line.partition(" ")[2].startswith(FILE_PREFIX) for line in lines)
+
     def index_of_call(self, seq: int) -> int | None:
         """The index of the event with which the script made call `seq`, counted from 1; None without such a call."""
         if seq < 1:

@@ -247,19 +247,19 @@ class Fetchers:
     is_portal: IsPortal
     resolve: constraints.Resolver = http_client.resolve_by_system
 
-    def of_run(self, manifest: Manifest) -> "Fetcher | None":
-        """The fetcher for a run that begins now; None if the manifest grants no network."""
+    def of_run(self, manifest: Manifest, requests: int = 0) -> "Fetcher | None":
+        """The fetcher for a segment of a run that has made so many requests; None if the manifest grants no network."""
         grant = manifest.portal.capabilities.network
         if grant is None:
             return None
         where = partial(manifest.where, "capabilities", "network")
-        return Fetcher(Network(grant, where, resolve=self.resolve, is_portal=self.is_portal))
+        return Fetcher(Network(grant, where, resolve=self.resolve, is_portal=self.is_portal), requests)
 
 
 class Fetcher:
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, requests: int = 0) -> None:
         self.network = network
-        self.requests = 0
+        self.requests = requests
         self._slots = anyio.CapacityLimiter(_PARALLEL)
 
     async def fetch(self, arguments: dict[str, Json], on_sent: Callable[[], None]) -> bytes:

@@ -228,6 +228,8 @@ class Execution:
                 history.sources.update(head.sources)
                 authorization = Authorization(self.authority, history.sources, audit)
                 ledger.files = grants.files
+                if grants.files is not None:
+                    grants.files.operations = piece.past.file_operations
                 is_journaled = session is None and self.runs.store is not None
                 recording = self._recording(piece, grants) if is_journaled else None
                 journal = note.journal = self.runs.journal(piece, recording, ledger, authorization)
@@ -238,7 +240,7 @@ class Execution:
                 own = CallerUpstreams(
                     self.gateway.accounts, manifest, caller, channel, limits.limits.wall_seconds / 2
                 )
-                fetcher = self.gateway.fetchers.of_run(manifest)
+                fetcher = self.gateway.fetchers.of_run(manifest, piece.past.fetches)
                 began = head.began if isinstance(recording, Repetition) else inf
                 context = RunContext(
                     gateway=self.gateway,

@@ -11,6 +11,7 @@ from typing import Final
 from pydantic import TypeAdapter
 
 from manifests.errors import KeyPath
+from manifests.grants import FETCH
 from manifests.json_value import Json
 from manifests.kernels import PYTHON, KernelName
 from portal.base.caller import Caller
@@ -126,6 +127,16 @@ class Past:
             answered = {seqs[answer[0]] for answer in self.record.answers() if answer[0] in seqs}
         known = {n for n, call in self.calls.items() if call.state == "intended" or call.outcome is not None}
         return frozenset(answered | known)
+
+    @property
+    def fetches(self) -> int:
+        """How many requests `portal.fetch` made, without redirects."""
+        fetched = (entry for entry in self.entries.values() if entry.function == FETCH)
+        return sum(entry.state not in ("not_started", "refused") for entry in fetched)
+
+    @property
+    def file_operations(self) -> int:
+        return 0 if self.record is None else self.record.file_operations
 
     @classmethod
     def of(cls, stored: StoredRun) -> "tuple[RunHead, Past]":

@@ -98,19 +98,20 @@ class FileService:
     """The tenant's folder in the workspace, if there is one for each tenant."""
     is_busy: bool = False
     """Whether an operation is in progress."""
+    operations: int = 0
+    """How many the run has begun."""
     _workspace: Workspace | None = None
-    _operations: int = 0
     _tallies: dict[tuple[bool, FileState], FileTally] = field(default_factory=dict)
 
     async def __call__(self, operation: str, arguments: bytes) -> FileAnswer:
         """Perform one operation. System errors become answers. Raises FrameError: the guest violated the protocol."""
-        self._operations += 1
+        self.operations += 1
         is_writing = changes(operation)
         if is_writing and self.is_in_doubt:
             return FileAnswer(
                 _error_json("EIO", "the run was interrupted; the change may or may not have happened")
             )
-        if self._operations > self.grant.operations:
+        if self.operations > self.grant.operations:
             self._count(is_writing, "refused")
             message = f"{self.limit('operations')} is used up"
             return _refused("file_operations_limit", message, "Read and write whole files.")
