@@ -30,7 +30,7 @@ from portal.catalog.docs_search import DocsSearch
 from portal.catalog.snapshot import Snapshot
 from portal.records.audit.audit import Audit, RunAudit
 from portal.records.ledger import Ledger
-from portal.records.store.records import FencedError, RunState, StoreError
+from portal.records.store.records import OPEN, FencedError, RunState, StoreError
 from portal.records.telemetry import instruments
 from portal.records.telemetry.instruments import current_trace, link_to
 from portal.runs.answer import Answer, at_line
@@ -153,8 +153,12 @@ class Execution:
         piece = Piece(new_run_id(), head)
         try:
             answer = await self.segment(piece, channel, ledger)
-            is_parked = answer.status in ("running", "waiting")
-            return await self.runs.final_answer(piece.run_id) if is_parked else answer
+            if answer.status in OPEN:
+                try:
+                    return await self.runs.final_answer(piece.run_id)
+                except StoreError as error:  # the run goes on, and its client may ask again
+                    log.error("runs_not_read", run=piece.run_id, error=str(error))
+            return answer
         finally:
             self.runs.questions.leave(piece.run_id)
 

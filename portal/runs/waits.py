@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final, TypeGuard
 
 import anyio
+import structlog
 
 from manifests.json_value import Json
 from portal.base.errors import ASK_OPERATOR, RunsError
@@ -19,13 +20,15 @@ from portal.calls.channel import ClientChannel
 from portal.calls.run import APPROVE, EVENT, EVENT_URL, RECALL, SEARCH_TEXT, SLEEP
 from portal.catalog.authority import ApprovalNeeded, Authorization
 from portal.records.ledger import Entry
-from portal.records.store.records import CallRow
+from portal.records.store.records import CallRow, StoreError
 from portal.records.store.run_tables import RunTables
-from portal.runs.journal import Journal
+from portal.runs.journal import Journal, unwritten
 from portal.runs.service import Runs
 from portal.runs.shown_calls import MAX_SHOWN_CHARACTERS, readable, sha256_of, told_hints
 from sandbox_runtime.call_port import CallError, Outcome, ToolCall
 from sandbox_runtime.guest_json import encode
+
+log = structlog.get_logger()
 
 MAX_NAME_CHARACTERS: Final = 100
 MAX_QUESTION_CHARACTERS: Final = 2_000
@@ -56,6 +59,9 @@ class Waits:
                 answer = await waits[call.function](call.seq, arguments)
         except RunsError as refusal:
             error = refusal.call_error
+        except StoreError as failure:
+            log.error("run_not_journaled", run=self.journal and self.journal.piece.run_id, error=str(failure))
+            error = unwritten(failure, f"{call.function} was not done")
         if call.function in (RECALL, SEARCH_TEXT):
             entry.sources |= self.authorization.sources
         entry.end("refused" if error else "done", error)
