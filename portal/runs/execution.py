@@ -299,7 +299,7 @@ class Execution:
                 told = unwritten(error, "the run was stopped")
                 answer = _failed(segment, "error", RunError(told.code, told.message, hint=told.hint))
             # No portal may resume a run whose client has its answer; one without a client is ended only if held here.
-            epoch = journal.epoch or None if journal.head.is_background else None
+            epoch = journal.epoch if segment.piece.epoch else None
             await self.runs.end(run, answer.status, answer.dump(), epoch)
             return replace(answer, notices=(*answer.notices, _UNWRITTEN))
         finally:
