@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 
 from manifests.json_value import UNKNOWN, Json, SchemaValidator
 from portal.library.arguments import ArgumentError, bind
-from portal.library.function import Function
+from portal.library.function import Function, declared_result
 from portal.library.schema import sound_schema
 from tests.depth import depth
 from tests.portal.library.random_schemas import json_values, schemas
@@ -147,6 +147,20 @@ def test_hostile_schema_ends_small_and_leaves_its_neighbour_alone(
         with pytest.raises(ArgumentError) as refusal:
             bind(compiled.functions["tickets.hostile"], wrong)
         assert len(str(refusal.value)) <= 2_000
+
+
+def test_tool_whose_schema_nobody_thought_of_takes_anything_and_leaves_its_neighbours_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unthought_of(schema: Any, *rest: Any) -> Any:
+        return declared_result(schema, *rest) if "odd" not in schema else schema["properties"]
+
+    monkeypatch.setattr("portal.library.library.declared_result", unthought_of)
+    given = arguments(("id",), id=TEXT)
+    found = library(tool("odd", given, {"odd": 1}), tool("whole", given, an_object(id=TEXT))).functions
+    assert bind(found["tickets.odd"], {"any": 1}) == {"any": 1}
+    assert found["tickets.odd"].returns.annotation == "Any"
+    assert found["tickets.whole"].brief == "tickets.whole(id: str) -> {id?: str}"
 
 
 @pytest.mark.parametrize("frames", range(30))
