@@ -159,4 +159,7 @@ def command_files(command: str, folder: Path) -> Iterator[str]:
         paths = [path for word in shlex.split(command) for path in _paths(word, folder)]
         names = [os.path.relpath(path, folder) for path in paths]
         names += [os.path.relpath(os.path.realpath(path), real) for path in paths]
-        yield from (each for each in dict.fromkeys(names) if each[:3] != "../" and (folder / each).is_file())
+        # os.path.isfile, since a word may be too long for a name.
+        yield from (
+            each for each in dict.fromkeys(names) if each[:3] != "../" and os.path.isfile(folder / each)
+        )

@@ -220,6 +220,8 @@ class ManifestKeeper:
                     await self._look(now, is_decided=is_decided)
             except (ManifestError, PortalError, OSError) as error:
                 log.error("manifest_rejected", reason=str(error), hint="the portal goes on as before")
+            except Exception:  # a defect must not end the portal
+                log.exception("manifest_rejected", hint="the portal goes on as far as it can")
 
     async def _accept(self, hashes: Mapping[str, str]) -> None:
         """Switch to the files that a person accepted, whatever they contain now."""
@@ -230,7 +232,11 @@ class ManifestKeeper:
 
     async def _look(self, now: Fingerprint, *, is_decided: bool) -> None:
         """Switch to the files if a person decided or they are watched; else log that they wait, or what is wrong."""
-        files = await anyio.to_thread.run_sync(read_files, self.path, os.environ, abandon_on_cancel=True)
+        try:
+            files = await anyio.to_thread.run_sync(read_files, self.path, os.environ, abandon_on_cancel=True)
+        except (ManifestError, OSError):  # told once, and what a person decided was not for a later change
+            self._known, self._signalled = now, anyio.Event()
+            raise
         self._read = files.hashes
         if self._fingerprint() != now:  # they are being written, or name other files now
             return

@@ -185,6 +185,11 @@ def test_reload_accepts_secrets_and_fetches_none(portal: PortalCommand, running:
     assert not (running.parent / "run").exists()
 
 
+def test_word_of_a_command_may_be_longer_than_a_name(path: Path) -> None:
+    path.write_text(f"upstreams: {{a: {{command: x, env: {{A: '${{command:printf {'a' * 300}}}'}}}}}}")
+    assert list(read_files(path, {}).hashes) == ["portal.yaml"]
+
+
 def test_lock_says_that_its_last_change_waits(portal: PortalCommand, running: Path) -> None:
     """For `reload`: to run `lock` again would not help."""
     text = yaml.safe_dump({"upstreams": {each: raw(tools=raw_tools("echo")) for each in ("a", "b")}})

@@ -212,6 +212,36 @@ async def test_broken_or_open_file_is_told_and_changes_nothing(asking: Path, tex
         assert not applied.names
 
 
+async def test_decision_is_not_for_what_comes_after_a_file_that_could_not_be_read(
+    asking: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unread(*_: object) -> None:
+        raise OSError("away")
+
+    async with kept(asking) as applied:
+        with capture_logs() as events:
+            with monkeypatch.context() as patch:
+                patch.setattr(reload, "read_files", unread)
+                applied.signalled.set()
+                await logged(events, "manifest_rejected")
+            write(asking, ASKING % "third")
+            await logged(events, "manifest_rejected", "manifest_change_waits")
+        assert not applied.names
+
+
+async def test_defect_in_a_reload_ends_no_portal(manifest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*_: object) -> Manifest:
+        raise RuntimeError("a defect")
+
+    async with kept(manifest) as applied:
+        with capture_logs() as events, monkeypatch.context() as patch:
+            patch.setattr(Applied, "__call__", fail)
+            write(manifest, TEXT % "second")
+            await logged(events, "manifest_rejected")
+        write(manifest, TEXT % "third")
+        await applied.until("third")
+
+
 @pytest.mark.parametrize("terminal", [0, 1, 2])
 def test_any_standard_stream_may_be_the_terminal(monkeypatch: pytest.MonkeyPatch, terminal: int) -> None:
     monkeypatch.setattr(os, "isatty", lambda number: number == terminal)
