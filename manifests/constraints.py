@@ -102,6 +102,16 @@ def _matching(pattern: str, message: str, hint: str = "") -> AfterValidator:
     return AfterValidator(check)
 
 
+def _check_sendable(name: str) -> None:
+    """Raises ValueError if the HTTP client would not take this host: it raises in the middle of a reload."""
+    if re.fullmatch(r"[0-9]+(\.[0-9]+){3}", name):
+        ip_address(name)
+    if not name.isascii():
+        import idna  # few need it
+
+        idna.encode(name)
+
+
 def _check_url(text: str) -> str:
     hint = "Write it like https://tickets.example/mcp."
     if re.search(r"[\x00-\x20\x7f]", text):
@@ -109,6 +119,7 @@ def _check_url(text: str) -> str:
     try:
         parts = urlsplit(text)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        _check_sendable(parts.hostname or "")
     except ValueError:
         usable = False
     if not usable:

@@ -94,6 +94,8 @@ def test_sparse_and_unusual_manifests_are_fine(problems: Problems, text: str) ->
         (UPSTREAM + "    tools: {alow: []}", "upstreams.a.tools.alow", 4, 13, ["Did you mean allow?"]),
         ("upstreams: {a: {url: 'ftp://x'}}", "upstreams.a.url", 1, 22, ["http://"]),
         ("upstreams: {a: {url: 'http://x/ y'}}", "upstreams.a.url", 1, 22, ["space"]),
+        ("upstreams: {a: {url: 'http://10.0.0.256/mcp'}}", "upstreams.a.url", 1, 22, ["http://"]),
+        ("upstreams: {a: {url: 'https://a\u200b.example/mcp'}}", "upstreams.a.url", 1, 22, ["http://"]),
         (HEADER + '"b\\r\\nc: d"}}}', "upstreams.a.headers.a", 1, 47, ["line break"]),
         (HEADER + '"Zoë"}}}', "upstreams.a.headers.a", 1, 47, ["line break"]),
         ("upstreams: {'': {command: x}}", "upstreams.", 1, 13, ["upstream"]),
