@@ -13,7 +13,6 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
-from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
@@ -87,7 +86,7 @@ class Access:
         if request.method in ("GET", "HEAD"):
             return None
         # A browser that does not tell the site names the origin of a write.
-        is_own = urlsplit(headers.get("origin", "")).netloc == host
+        is_own = headers.get("origin", "").lower() in (f"http://{host}".lower(), f"https://{host}".lower())
         if headers.get("sec-fetch-site", "same-origin" if is_own else "") == "same-origin":
             return None
         return PlainTextResponse("This request does not come from a page of the console.\n", 403)

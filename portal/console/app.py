@@ -12,7 +12,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -100,6 +100,8 @@ class _Guard:
             visitor = await self._admit(request)
         except HTTPException as error:
             return PlainTextResponse(f"{error.detail}\n", error.status_code)
+        except ClientDisconnect:
+            return PlainTextResponse("The request ended before its form did.\n", 400)
         if isinstance(visitor, Response):
             return self._app if is_file and visitor.status_code == 401 else visitor
         if request.method not in ("GET", "HEAD") and not visitor.may_decide:

@@ -88,6 +88,12 @@ def test_a_wrong_ticket_opens_nothing(console: Console, ticket: str) -> None:
     assert console.get(f"{ENTER}{ticket}").status_code == 403
 
 
+def test_an_origin_that_is_no_url_is_another_one(console: Console) -> None:
+    with capture_logs() as events:
+        assert console.post(ENTER, headers={"Origin": "http://["}).status_code == 403
+    assert events == []
+
+
 def test_a_late_ticket_and_a_late_session_open_nothing(
     console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
