@@ -58,6 +58,7 @@ NAMESPACES = STANDARD_LIBRARY | BUILTINS | PORTAL_MODULES | PACKAGES
 
 
 LONGEST_NAME = 200
+LONGEST_NORMALIZED = 1_000
 """A longer name is cut and ends in its hash. MCP asks for at most 128 characters, but nothing enforces it."""
 
 _FOREIGN = re.compile(r"[^A-Za-z0-9_]")
@@ -78,13 +79,21 @@ def former_of(name: str) -> str:
     return getattr(name, "former", name)
 
 
+def normalized(name: str) -> str:
+    """A name as Python normalises it (NFKC), or a very long one as it is.
+
+    The time to sort combining marks grows with the square of their number.
+    """
+    return unicodedata.normalize("NFKC", name) if len(name) <= LONGEST_NORMALIZED else name
+
+
 def identifier(text: str, *, is_ascii: bool = False) -> str:
     """A name's Python identifier: `größe` -> `größe`, `echo-it` -> `echo_it`, `class` -> `class_`, `2fa` -> `_2fa`.
 
     An identifier keeps its letters, normalised as Python does (NFKC). In other names, and in former ones, each
     character outside of ASCII letters, digits and `_` becomes `_`.
     """
-    name = unicodedata.normalize("NFKC", text)
+    name = normalized(text)
     if is_ascii or not name.isidentifier() or _UNSEEN.search(name):
         name = _FOREIGN.sub("_", text)
     if len(name) > LONGEST_NAME:

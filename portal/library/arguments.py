@@ -18,10 +18,10 @@ from functools import reduce
 from itertools import islice
 from operator import getitem
 from typing import Any, Final, TypeAlias
-from unicodedata import normalize
 
 from manifests.json_value import UNKNOWN, Json, SchemaError, SchemaValidator, SoundNode
 from manifests.kernels import JAVASCRIPT, PYTHON, KernelName
+from manifests.names import normalized
 from portal.base.plain_text import cut, visible
 from portal.library.function import Function, Parameter, data_in
 from portal.library.library import nearest_names
@@ -187,7 +187,7 @@ def _wire(function: Function, kwargs: Arguments, kernel: KernelName) -> Argument
     """
     wire: Arguments = {}
     known = function.by_keyword
-    given = {each: known.get(each) or known.get(normalize("NFKC", each)) for each in kwargs}
+    given = {each: known.get(each) or known.get(normalized(each)) for each in kwargs}
     unknown = [each for each, parameter in given.items() if parameter is None]
     if unknown and not function.others:
         raise ArgumentError(function, _unknown(function, unknown, kernel), kernel)
@@ -330,7 +330,8 @@ def _arrangements(function: Function, kwargs: Arguments) -> Iterator[Arguments]:
         free = [each for each in function.parameters if {each.name, each.wire_name}.isdisjoint(named)]
         # First as Python binds them. If one of those is also given by name, they fill exactly the missing ones.
         meant = first if all(each in free for each in first) else [each for each in free if each.required]
-        if len(values) == len(meant):
+        # A lock pins the order of required parameters, but not that of others.
+        if len(values) == len(meant) and sum(not each.required for each in meant) <= 1:
             yield dict(zip((each.name for each in meant), values, strict=True)) | named
     else:
         yield named
@@ -343,9 +344,13 @@ def _arrangements(function: Function, kwargs: Arguments) -> Iterator[Arguments]:
 def _respelt(function: Function, kwargs: Arguments) -> Arguments:
     """Correct names that differ from one parameter's only in case or dashes: `maxResults`, `max-results`."""
 
+    alike: dict[str, list[str]] = {}
+    for each in function.parameters:
+        alike.setdefault(_plain(each.name), []).append(each.name)
+
     def meant(name: str) -> str:
-        alike = [each.name for each in function.parameters if _plain(each.name) == _plain(name)]
-        return alike[0] if len(alike) == 1 and name not in function.by_keyword else name
+        found = [] if name in function.by_keyword else alike.get(_plain(name), [])
+        return found[0] if len(found) == 1 else name
 
     respelt = {meant(name): value for name, value in kwargs.items()}
     return respelt if len(respelt) == len(kwargs) else kwargs

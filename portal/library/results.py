@@ -15,6 +15,9 @@ from upstreams.tools import MISSING, ToolResult
 MAX_LITERAL_CHARACTERS: Final = 100_000
 """A longer text is not read as a Python literal, which takes 50 ms."""
 
+MAX_COMPARISONS: Final = 1_000_000
+"""Texts times parts of the data. Texts are not compared with later parts, and may then count as more than the data."""
+
 MAX_COMPARED_CHARACTERS: Final = 1 << 20
 """Longer JSON text is taken for a copy of the data, without parsing it, and is not kept beside it."""
 
@@ -75,6 +78,7 @@ def content_of(result: ToolResult, value: Json) -> tuple[list[Json] | None, list
     if not has_data and (value is result.content or (is_plain and texts in (value, [value]))):
         return None, []
     said = [*_ways_to_say(result.structured), *_ways_to_say(value)] if has_data else []
+    said = said[: MAX_COMPARISONS // max(1, len(texts))]
     items = value if isinstance(value, list) else []
     beside: list[int] = []
     blocks: list[Json] = []

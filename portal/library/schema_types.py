@@ -4,6 +4,7 @@ Text of a schema appears only in literals and comments.
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, count
@@ -110,6 +111,8 @@ class Definitions:
         """Subschemas of shared typed dicts that may still get a type."""
         self._shared: dict[Reference, Type] = {}
         self._names: dict[tuple[str, tuple[Field, ...]], str] = {}
+        self._numbers: defaultdict[str, Iterator[int]] = defaultdict(lambda: count(2))
+        """By name: the numbers that tell further types of that name apart."""
         self._reserved = _RESERVED.union(functions)
 
     def define(self, owner: str, wanted: str, others: str, fields: tuple[Field, ...] = ()) -> Type:
@@ -117,7 +120,7 @@ class Definitions:
         known = self._names.get((others, fields))
         if known is None:
             own = wanted if wanted.startswith(owner) else f"{owner}{wanted}"
-            names = chain((wanted, own), (f"{own}{number}" for number in count(2)))
+            names = chain((wanted, own), (f"{own}{number}" for number in self._numbers[own]))
             known = next(each for each in names if each not in self._reserved and each not in self.by_name)
             self._names[others, fields] = known
             self.by_name[known] = Definition(known, others, fields)

@@ -133,8 +133,9 @@ def _parts(word: str) -> Sequence[str]:
 def _without_accents(text: str) -> str:
     if text.isascii():
         return text
-    letters = (letter for letter in unicodedata.normalize("NFKD", text) if not unicodedata.combining(letter))
-    return unicodedata.normalize("NFC", "".join(letters))
+    # One by one: the time to sort the marks of a whole text grows with the square of their number.
+    letters = (letter for each in text for letter in unicodedata.normalize("NFKD", each))
+    return unicodedata.normalize("NFC", "".join(each for each in letters if not unicodedata.combining(each)))
 
 
 ASKING_TERMS = frozenset(term for word in ASKING for term in _terms_of_word(word))
