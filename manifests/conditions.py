@@ -41,7 +41,7 @@ _WORDS = {
 _OF_TEXTS: Final = frozenset(("prefix", "suffix"))
 
 Text: TypeAlias = Annotated[str, Field(min_length=1, max_length=10_000)]
-Number: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
+Number: TypeAlias = int | Annotated[float, Field(allow_inf_nan=False)]
 
 
 def _single(value: Json) -> Json:
