@@ -255,11 +255,8 @@ class Workers:
         if not worker.is_alive:
             return
         self._let_go(worker)
-        if (waiter := self.waiting.next()) is None:
-            self._add_free(worker)
-        else:
-            self._held[worker] = waiter.caller, asyncio.get_running_loop().time()
-            waiter.set_result(worker)
+        self._add_free(worker)
+        self._hand_out()
 
     async def close(self) -> None:
         self._is_open = False
@@ -275,6 +272,14 @@ class Workers:
         end = partial(worker.kill, "it was no longer needed")
         self.free[worker] = asyncio.get_running_loop().call_later(_LINGER_SECONDS, end)
 
+    def _hand_out(self) -> None:
+        """Give free workers to callers who wait. When one ends, the share of several others may grow."""
+        while self.free and (waiter := self.waiting.next()) is not None:
+            worker, end = self.free.popitem()
+            end.cancel()
+            self._held[worker] = waiter.caller, asyncio.get_running_loop().time()
+            waiter.set_result(worker)
+
     def _let_go(self, worker: WorkerProcess) -> None:
         if (held := self._held.pop(worker, None)) is not None:
             self.waiting.drop(held[0])
@@ -283,6 +288,7 @@ class Workers:
         self._growth = None
         if not self.waiting or not self._is_open:
             return
+        self._hand_out()
         loop = asyncio.get_running_loop()
         long_ago = loop.time() - _SLOW_SECONDS
         slow = sum(since < long_ago or worker.waits_for_calls for worker, (_, since) in self._held.items())

@@ -284,6 +284,26 @@ async def test_start_that_fails_is_tried_again_and_told_once(monkeypatch: pytest
     await pool.close()
 
 
+async def test_all_who_may_have_a_free_worker_get_one_when_a_caller_leaves() -> None:
+    """The share of each of the others grows, not only that of the one who gets the worker that came back."""
+    pool = Workers(Counting(), 6, 6, print, QueueLimits(seconds=5))
+    await pool.open()
+    burst = [await pool.take(f"caller {n}") for n in range(12)]
+    for worker in burst[2:]:
+        pool.give_back(worker)
+    others = [await pool.take(caller) for caller in "bbbbc"]
+    pool.waiting.held.update({"a": 1, "d": 1})
+    for worker, caller in zip(burst[:2], "ad", strict=True):
+        pool.waiting.drop(pool._held[worker][0])
+        pool._held[worker] = caller, pool._held[worker][1]
+    first, second = (asyncio.create_task(pool.take(caller)) for caller in "ad")
+    await asyncio.sleep(0)
+    assert not (first.done() or second.done())
+    pool.give_back(others[-1])
+    assert all(each.is_alive for each in await asyncio.gather(first, second))
+    await pool.close()
+
+
 @pytest.mark.parametrize(
     ("held", "callers", "begins"),
     [
