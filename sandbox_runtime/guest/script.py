@@ -133,6 +133,9 @@ def _candidate_sources(text: str) -> Iterator[tuple[str, str]]:
     fences = [index for index, line in enumerate(lines) if _FENCE.fullmatch(line)]
     if len(fences) == 2:
         first, last = fences
+        before = "\n".join(lines[:first])
+        if before.count('"""') % 2 or before.count("'''") % 2:
+            return  # the fence is in a text of the script, which must not run
         inside = [line if first < index < last else "" for index, line in enumerate(lines)]
         yield textwrap.dedent("\n".join(inside)), "only the code in the Markdown fence was run"
 

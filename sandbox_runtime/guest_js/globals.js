@@ -84,7 +84,7 @@ class URLSearchParams {
   #pairs = [];
   constructor(given = "") {
     if (typeof given === "string") {
-      const text = (part) => decodeURIComponent(part.replaceAll("+", " "));
+      const text = (part) => decodeURIComponent(part.replaceAll("+", " ").replace(/%(?![0-9a-f]{2})/gi, "%25"));
       for (const part of given.replace(/^\?/, "").split("&")) {
         if (part) this.append(text(part.split("=", 1)[0]), text(part.slice(part.split("=", 1)[0].length + 1)));
       }
@@ -100,10 +100,16 @@ class URLSearchParams {
   getAll(name) { return this.#pairs.filter(([each]) => each === name).map(([, value]) => value); }
   has(name) { return this.#pairs.some(([each]) => each === name); }
   set(name, value) {
-    this.delete(name);
-    this.append(name, value);
+    const at = this.#pairs.findIndex(([each]) => each === `${name}`);
+    if (at < 0) return this.append(name, value);
+    this.#pairs = this.#pairs.filter(([each], i) => i === at || each !== `${name}`);
+    this.#pairs[at] = [`${name}`, `${value}`];
   }
+  get size() { return this.#pairs.length; }
+  sort() { this.#pairs.sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0)); }
+  forEach(call, self) { for (const [name, value] of [...this.#pairs]) call.call(self, value, name, this); }
   keys() { return this.#pairs.map(([name]) => name).values(); }
+  values() { return this.#pairs.map(([, value]) => value).values(); }
   entries() { return this.#pairs.values(); }
   [Symbol.iterator]() { return this.entries(); }
   toString() {

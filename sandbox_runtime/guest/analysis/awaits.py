@@ -243,6 +243,8 @@ def _sync_scope_of(names: Names, node: ast.AST, function: str) -> str:
             return "a lambda"
         if isinstance(node, ast.GeneratorExp) and inner is not node.generators[0]:
             return "a generator expression"
+        if inner in getattr(node, "ifs", ()) and isinstance(names.parents[node], ast.GeneratorExp):
+            return "a generator expression"
         if isinstance(node, ast.ClassDef) and inner in node.body:
             return "a class body"
         if isinstance(node, ast.FunctionDef) and inner in node.body:

@@ -49,7 +49,8 @@ class Names {
   /** Constants of the top level become globals, which anything can assign to: so it is refused here. */
   refuseConstant(name, node) {
     const owner = this.owner({ name, scope: node.scope });
-    if (owner === this.top && owner.names.get(name).some((each) => each.isConstant)) {
+    const bound = owner === this.top ? owner.names.get(name) : [];
+    if (bound.length === 1 && bound[0].isConstant) { // with more, a block may have a variable of that name
       throw new ScriptError(`assignment to the constant \`${name}\`: declare it with let`, node.start);
     }
   }

@@ -80,6 +80,16 @@ VALUES: list[tuple[str, Any]] = [
     ("`a${1}`", "a1"),
     ("class A { static x = 1 }\nA.x", 1),
     ("x = 5\nx", 5),
+    ("const result = 1;\nfor (const i of [1]) { let result = 0; result += i }\nresult", 1),
+    ("const i = 7;\nfor (let i = 0; i < 2; i++) {}\ni", 7),
+    (
+        "const p = new URLSearchParams('a=1&b=2&a=3'); p.set('a', '4'); p.set('c', '5%'); `${p}`",
+        "a=4&b=2&c=5%25",
+    ),
+    (
+        "const p = new URLSearchParams('q=100%&r=%41'), seen = []; p.forEach((v, k) => seen.push(k + v)); seen",
+        ["q100%", "rA"],
+    ),
     ("let text = ''; switch (1) { case 1: text = 'one' }\ntext", "one"),
     ("const git = await git.git_log({count: 1})\ngit.count", 1),
     ("\ufeff#!/usr/bin/env node\r\n1", 1),
@@ -436,6 +446,7 @@ async def test_import_of_what_is_there_works_and_keeps_the_lines(js: Runner, hea
 
 
 MISTAKES: list[tuple[str, int | None, str, str]] = [
+    ("const body = `Steps:\n```js\nawait git.git_log()\n```\n`;\nconsole.log(body", 2, "`js`", ""),
     ("const x = = 1", 1, "Unexpected token `=`", ""),
     ("f(1\ng()", 2, "`g`", ""),
     ("const x = {\n  a: [1,", 2, "the `[` in line 2 is not closed", ""),
