@@ -73,7 +73,7 @@ async def session(sandbox: Sandbox) -> str:
     """Three runs of one session, of which one fails, and one that ends it."""
     live = await sandbox.open_session()
     runs = (
-        Way("define", "x = [1]"),
+        Way("define", "x = [1]", value=[1]),
         Way("fail", "x.append(2)\n1 / 0", "script_error"),
         Way("use", "x", value=[1, 2]),
         Way("break", "import os\nos.abort()", "script_error"),
