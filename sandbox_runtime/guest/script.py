@@ -134,8 +134,8 @@ def _candidate_sources(text: str) -> Iterator[tuple[str, str]]:
     if len(fences) == 2:
         first, last = fences
         before = "\n".join(lines[:first])
-        if before.count('"""') % 2 or before.count("'''") % 2:
-            return  # the fence is in a text of the script, which must not run
+        if '"""' in before or "'''" in before:
+            return  # the fence may be in a text of the script, which must not run
         inside = [line if first < index < last else "" for index, line in enumerate(lines)]
         yield textwrap.dedent("\n".join(inside)), "only the code in the Markdown fence was run"
 

@@ -156,9 +156,11 @@ def test_line_ends_and_marks_of_editors_do_no_harm(text: str) -> None:
     run(text)
 
 
-@pytest.mark.parametrize("quotes", ['"""', "'''"])
-def test_code_in_a_text_of_a_script_with_a_mistake_is_not_run_instead(quotes: str) -> None:
-    text = f"body = {quotes}\n```python\nawait git.reset()\n```\n{quotes}\nprint(body\n"
+@pytest.mark.parametrize(
+    "before", ['body = """', "body = '''", '# in """\nbody = """', 'a = \'"""\'\nb = """']
+)
+def test_code_in_a_text_of_a_script_with_a_mistake_is_not_run_instead(before: str) -> None:
+    text = f"{before}\n```python\nawait git.reset()\n```\n{before[-3:]}\nprint(body\n"
     with pytest.raises(SyntaxError):
         Script.parse(text, frozenset({"git"}))
 

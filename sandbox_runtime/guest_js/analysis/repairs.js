@@ -44,7 +44,7 @@ function* candidates(text) {
   const lines = text.split("\n"), fences = [];
   for (const [i, line] of lines.entries()) if (/^[ \t]*(?:```|~~~)[\w ]*$/.test(line) && fences.length < 3) fences.push(i);
   const [first, last] = fences;
-  const isText = lines.slice(0, first).join("\n").split("`").length % 2 === 0; // a fence in a text must not run
+  const isText = lines.slice(0, first).join("\n").replace(/`[\w .:/-]+`/g, "").includes("`"); // which must not run
   const inside = fences.length === 2 && !isText ? lines.map((line, i) => first < i && i < last ? line : "").join("\n") : "";
   const isFenced = inside && !lines.slice(0, first).join("").trim(); // as JavaScript, three backticks are a template
   if (!isFenced) yield [text, ""];

@@ -446,6 +446,12 @@ async def test_import_of_what_is_there_works_and_keeps_the_lines(js: Runner, hea
 
 
 MISTAKES: list[tuple[str, int | None, str, str]] = [
+    (
+        "const a = s.split('`'), b = `\n~~~\nawait git.git_log()\n~~~\n`;\nconsole.log(b",
+        6,
+        "is not closed",
+        "",
+    ),
     ("const body = `Steps:\n```js\nawait git.git_log()\n```\n`;\nconsole.log(body", 2, "`js`", ""),
     ("const x = = 1", 1, "Unexpected token `=`", ""),
     ("f(1\ng()", 2, "`g`", ""),
