@@ -170,6 +170,7 @@ CREATE = function(arguments(("issue",), issue=NEW_ISSUE, dry={"type": "boolean"}
 COMMENT: Json = {"type": "object", "properties": {"body": TEXT}}
 SEND = function(arguments(("to",), to=TEXT, text=TEXT, comment=COMMENT))
 FREE = function(arguments(("data",), data={"type": "object"}))
+DELETE = function(arguments(("path",), path=TEXT, dry_run={"type": "boolean"}, force={"type": "boolean"}))
 
 
 def wire(compiled: Function, kwargs: dict[str, Json]) -> Json:
@@ -210,6 +211,8 @@ REFUSED = [
     (LIST, {"*0": "a", "*1": "3"}),
     (LIST, {"*0": "a", "*1": 3, "*2": [], "*3": {}, "*4": "c", "*5": 1}),
     (FREE, {"*0": {"data": {}}}),
+    (DELETE, {"*0": "a", "*1": True}),
+    (DELETE, {"*0": "a", "*1": True, "*2": False}),
     (LIST, {"Repo": "a", "repo_": "b"}),
     (LIST, {"repo": {"repo": "a"}}),
     (LIST, {"repo": "a", "limit": "three"}),
