@@ -17,7 +17,7 @@ from itertools import groupby
 from typing import Annotated, Final, Self, TypeAlias
 from urllib.parse import unquote
 
-from pydantic import AfterValidator, Field, Strict, model_validator
+from pydantic import AfterValidator, Field, Strict, WrapValidator, model_validator
 
 from manifests.constraints import Section, refusal
 from manifests.json_value import Json, SchemaValidator
@@ -41,7 +41,12 @@ _WORDS = {
 _OF_TEXTS: Final = frozenset(("prefix", "suffix"))
 
 Text: TypeAlias = Annotated[str, Field(min_length=1, max_length=10_000)]
-Number: TypeAlias = int | Annotated[float, Field(allow_inf_nan=False)]
+# Whole numbers stay so: a float cannot tell large ones apart.
+Number: TypeAlias = Annotated[
+    float,
+    Field(allow_inf_nan=False),
+    WrapValidator(lambda value, check: value if type(value) is int else check(value)),
+]
 
 
 def _single(value: Json) -> Json:

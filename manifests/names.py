@@ -58,8 +58,9 @@ NAMESPACES = STANDARD_LIBRARY | BUILTINS | PORTAL_MODULES | PACKAGES
 
 
 LONGEST_NAME = 200
-LONGEST_NORMALIZED = 1_000
 """A longer name is cut and ends in its hash. MCP asks for at most 128 characters, but nothing enforces it."""
+
+LONGEST_NORMALIZED = 1_000
 
 _FOREIGN = re.compile(r"[^A-Za-z0-9_]")
 # Python accepts these in an identifier, but they are invisible: fillers and variation selectors.
