@@ -234,7 +234,7 @@ class ManifestKeeper:
         """Switch to the files if a person decided or they are watched; else log that they wait, or what is wrong."""
         try:
             files = await anyio.to_thread.run_sync(read_files, self.path, os.environ, abandon_on_cancel=True)
-        except (ManifestError, OSError):  # told once, and what a person decided was not for a later change
+        except Exception:  # told once, and what a person decided was not for a later change
             self._known, self._signalled = now, anyio.Event()
             raise
         self._read = files.hashes

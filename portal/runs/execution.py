@@ -309,7 +309,11 @@ class Execution:
                 await journal.flushed()
             if live.get(run) is journal:  # the next segment may have begun
                 del live[run]
-        return await self.runs.answer(run, None)
+        try:
+            return await self.runs.answer(run, None)
+        except StoreError as error:  # it waits, or another portal has it, and its client may ask again
+            log.error("runs_not_read", run=run, error=str(error))
+            return Answer("waiting", run)
 
     async def _execute_code(self, segment: Segment, sandbox: Sandbox) -> Answer:
         """Prepare the script, wait for its upstreams, check it, run it, and answer."""

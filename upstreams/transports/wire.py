@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import anyio
 import anyio.lowlevel
 import mcp_types as types
+import structlog
 from anyio.abc import ObjectReceiveStream
 from mcp.shared import dispatcher
 from mcp.shared.exceptions import MCPError
@@ -19,6 +20,8 @@ from manifests.json_value import Json
 from upstreams.errors import UpstreamAnswerError, UpstreamCutOffError, UpstreamError, describe
 from upstreams.transports.messages import STRAY_ANSWER_UNITS, InboundLimits, failure_of, known_handshake
 from upstreams.transports.notifications import AbandonedRequests, Notifications
+
+log = structlog.get_logger()
 
 _CLOSED: Final = object()
 
@@ -147,6 +150,7 @@ class Wire(JSONRPCDispatcher):
         except MCPError:
             raise
         except Exception as error:  # what a stranger sends may raise anything: the call alone fails
+            log.exception("answer_not_read", method=request.method)
             unread = UpstreamAnswerError(f"the answer cannot be read: {describe(error)}")
             raise MCPError(types.INTERNAL_ERROR, str(unread), unread) from error
 

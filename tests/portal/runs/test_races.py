@@ -227,11 +227,19 @@ async def test_a_store_that_fails_costs_an_event_and_not_its_run(tmp_path: Path)
 async def test_a_store_that_cannot_be_read_does_not_end_the_wait_of_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def unread(self: Runs, run: str) -> Answer:
+    async def unread(*_: object) -> Answer:
         raise StoreError("away")
 
-    monkeypatch.setattr(Runs, "final_answer", unread)
     async with opened(tmp_path, runs=SOON) as portal:
+        with monkeypatch.context() as patch:
+            patch.setattr(Runs, "final_answer", unread)
+            patch.setattr(Runs, "answer", unread)
+            told = await portal.call("execute_code", code="await portal.approve('?')\n2")
+            assert told.structured_content["status"] == "waiting"
+            patch.undo()
+            run = told.structured_content["run_id"]
+            assert (await approved(portal, run))["result"] == 2
+        monkeypatch.setattr(Runs, "final_answer", unread)
         answer = await waiting(portal, "await portal.approve('?')\n1")
         assert (await approved(portal, answer["run_id"]))["result"] == 1
 
