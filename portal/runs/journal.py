@@ -69,6 +69,8 @@ class Journal:
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     """Contains the segment; suspending the run cancels it."""
     _activity: Activity = field(default_factory=Activity)
+    _undecided: set[int] = field(default_factory=set)
+    """The calls whose waits have not ended, by `seq`."""
     _suspending: asyncio.Task[bool] | None = None
 
     def __post_init__(self) -> None:
@@ -147,6 +149,13 @@ class Journal:
             if entry.seq in self._state.with_row:
                 self._writer.end(entry, outcome)
             return outcome
+        except asyncio.CancelledError as error:
+            is_given_up = error.args == (GIVEN_UP,)  # else the portal ends, and the run waits in the store
+            is_going_on = not (self._suspending or self.scope.cancel_called)
+            if is_given_up and is_going_on and entry.seq in self._undecided:
+                given_up = CallError("cancelled", "the script no longer waits for it", "Nothing was sent.")
+                self._writer.end(entry, Outcome(error=given_up))
+            raise
         finally:
             self._state.touched.add(entry.seq)
             self._activity.in_flight.discard(entry.seq)
@@ -172,6 +181,7 @@ class Journal:
         written.
         """
         seq = row.seq
+        self._undecided.add(seq)
         if seq in self.piece.past.calls:
             row = await self._row_now(seq)  # it may have been decided since the run was resumed
         elif (error := await self._add(row)) is not None:
@@ -191,14 +201,9 @@ class Journal:
                         await changed.wait()
                 if self._due_in(row) > 0 and self._may_park(computed):
                     await self.park()
-        except asyncio.CancelledError as error:
-            is_given_up = error.args == (GIVEN_UP,)  # else the portal ends, and the run waits in the store
-            if is_given_up and not (self._suspending or self.scope.cancel_called):
-                given_up = CallError("cancelled", "the script no longer waits for it", "Nothing was sent.")
-                self._writer.end(self.ledger[seq], Outcome(error=given_up))
-            raise
         finally:
             self._activity.waiting.discard(seq)
+        self._undecided.discard(seq)
         return row
 
     async def _row_now(self, seq: int) -> records.CallRow:

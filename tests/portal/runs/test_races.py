@@ -46,6 +46,29 @@ await portal.sleep(hours=1)
         assert [each["kind"] for each in answer["waiting"]] == ["sleep"], "it waits for no person any more"
 
 
+async def test_a_run_does_not_wait_for_what_its_script_gave_up_through_middleware(tmp_path: Path) -> None:
+    """Which may wait in a task of its own: that one is cancelled without the script's reason."""
+    bounded = "async def bounded(call, next):\n    return await asyncio.wait_for(next(call), 30)\n"
+    (tmp_path / "bounded.py").write_text(f"import asyncio\n\n{bounded}")
+    code = """
+import asyncio
+try:
+    await asyncio.wait_for(git.merge(id=1), 0.2)
+except TimeoutError:
+    pass
+await portal.sleep(hours=1)
+"""
+    sections: Json = {"middleware": ["bounded:bounded"], "capabilities": {"tools": {"ask": ["git.merge"]}}}
+    runs = {"park_after_seconds": 600, "store": "r.sqlite"}
+    opening = opened(tmp_path, {"git": git()}, runs=runs, **sections)
+    async with opening as portal, anyio.create_task_group() as tasks:
+        tasks.start_soon(partial(portal.call, "execute_code", code=code))
+        listed = await found(portal, RunTables.listed, len)
+        calls = partial(RunTables.calls, run=listed[0].id)
+        await found(portal, calls, lambda calls: [call.state for call in calls] == ["done", "waiting"])
+        tasks.cancel_scope.cancel()
+
+
 async def test_a_fork_after_an_approval_can_be_loaded(tmp_path: Path) -> None:
     code = "await portal.approve('?')\nawait git.push(n=1)"
     async with opened(tmp_path, {"git": git()}, runs=SOON) as portal:
