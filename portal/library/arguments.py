@@ -330,29 +330,15 @@ def _arrangements(function: Function, kwargs: Arguments) -> Iterator[Arguments]:
         free = [each for each in function.parameters if {each.name, each.wire_name}.isdisjoint(named)]
         # First as Python binds them. If one of those is also given by name, they fill exactly the missing ones.
         meant = first if all(each in free for each in first) else [each for each in free if each.required]
-        # A lock pins the order of required parameters, but not that of others: so only one of them may take the last.
-        if len(values) == len(meant) and all(each.required for each in meant[:-1]):
-            others = [each for each in free if not each.required and each is not meant[-1]]
-            last, *rivals = (
-                dict(zip((each.name for each in (*meant[:-1], last)), values, strict=True)) | named
-                for last in (meant[-1], *([] if meant[-1].required else others))
-            )
-            if not any(_fits(function, each) for each in rivals):
-                yield last
+        # A lock pins the order of required parameters, but not that of others: two of them could change places.
+        if len(values) == len(meant) and sum(not each.required for each in meant) <= 1:
+            yield dict(zip((each.name for each in meant), values, strict=True)) | named
     else:
         yield named
         wrappers = {*_WRAPPERS, function.name, function.tool} - function.by_keyword.keys()
         values = [value for name, value in named.items() if name in wrappers]
     if len(values) == len(kwargs) == 1:
         yield from _unwrapped(function, values[0])
-
-
-def _fits(function: Function, kwargs: Arguments) -> bool:
-    try:
-        bind(function, kwargs)
-    except ArgumentError:
-        return False
-    return True
 
 
 def _respelt(function: Function, kwargs: Arguments) -> Arguments:
