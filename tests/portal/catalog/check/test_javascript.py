@@ -4,6 +4,7 @@ import re
 import stat
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -209,12 +210,17 @@ async def test_what_may_be_right_is_a_notice(
     assert not found.refuses
 
 
-@pytest.mark.parametrize("checker", ["by_facts", pytest.param("by_types", marks=needs_compiler)])
-async def test_no_script_that_runs_right_is_refused(
-    checker: str, sandbox: Sandbox, request: pytest.FixtureRequest
-) -> None:
-    opened: Checker = request.getfixturevalue(checker)
-    found = {text: await check(opened, sandbox, text) for text in RIGHT}
+@pytest.fixture
+def checker(request: pytest.FixtureRequest) -> Any:
+    """Opened before a test runs: its loop cannot open one then."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.mark.parametrize(
+    "checker", ["by_facts", pytest.param("by_types", marks=needs_compiler)], indirect=True
+)
+async def test_no_script_that_runs_right_is_refused(checker: Checker, sandbox: Sandbox) -> None:
+    found = {text: await check(checker, sandbox, text) for text in RIGHT}
     assert {text: each for text, each in found.items() if any(row.refuses for row in each)} == {}
     assert [each for rows in found.values() for each in rows if each.code == "unchecked"] == []
 
