@@ -93,9 +93,8 @@ def _persons_logins(manifest: Manifest, name: str, subject: str, tenant: str | N
             owner = Bearer.of("", identity(auth.issuer, subject), profile, tenant).run_owner
             if (kept := file.get(LOGIN, owner, name)) is not None:
                 file.drop(LOGIN, owner, name)
-                with suppress(
-                    ValueError
-                ):  # empty, as a lock on a missing login leaves it, or of another version
+                # Empty, as a lock on a missing login leaves it, or of another version: it is only deleted.
+                with suppress(ValueError):
                     found.append(Login.model_validate_json(kept))
     return found
 

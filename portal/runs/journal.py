@@ -70,7 +70,7 @@ class Journal:
     """Contains the segment; suspending the run cancels it."""
     _activity: Activity = field(default_factory=Activity)
     _undecided: set[int] = field(default_factory=set)
-    """The calls whose waits have not ended, by `seq`."""
+    """The calls that still wait, by `seq`."""
     _suspending: asyncio.Task[bool] | None = None
 
     def __post_init__(self) -> None:
