@@ -13,7 +13,7 @@ from portal.library.function import RESULT, is_wrapper
 from upstreams.tools import MISSING, ToolResult
 
 MAX_LITERAL_CHARACTERS: Final = 100_000
-"""A longer text is not read as a Python literal, which takes 50 ms."""
+"""Longer text is not read as Python literals, which takes 50 ms; of several texts in a result, each has its share."""
 
 MAX_COMPARISONS: Final = 1_000_000
 """Texts times parts of the data. Texts are not compared with later parts, and may then count as more than the data."""
@@ -39,12 +39,14 @@ def script_value(result: ToolResult, output_schema: Json | None) -> Json:
     texts = [text for each in result.content if (text := _text_of(each)) is not None]
     if len(texts) < len(result.content):
         return result.content
-    values = [parsed_text(each) for each in texts]
+    values = [parsed_text(each, among=len(texts)) for each in texts]
     return values[0] if len(values) == 1 else values
 
 
-def parsed_text(text: str) -> Json:
+def parsed_text(text: str, *, among: int = 1) -> Json:
     """The value of a text that is a JSON object or array, or a Python literal list or dict; else the text itself.
+
+    It is one `among` so many texts of a result.
 
     So the results of one tool have one type: "12" and "true" stay text. NaN is a number, as in structuredContent.
     """
@@ -55,7 +57,8 @@ def parsed_text(text: str) -> Json:
             return parse(text)
     try:
         with warnings.catch_warnings(action="ignore"):  # such as for "\d"
-            value = ast.literal_eval(text.strip()) if len(text) <= MAX_LITERAL_CHARACTERS else None
+            is_short = len(text) <= MAX_LITERAL_CHARACTERS // among
+            value = ast.literal_eval(text.strip()) if is_short else None
         # Tuples become lists, and keys text; sets and bytes raise TypeError.
         return json.loads(json.dumps(value)) if isinstance(value, dict | list) else text
     # SystemError: Python 3.11 may collect garbage while it parses, and what it ends may log a traceback, which parses.
@@ -87,7 +90,9 @@ def content_of(result: ToolResult, value: Json) -> tuple[list[Json] | None, list
         if has_data and not is_long:
             known = [*said, *(way for each in items[at : at + 1] for way in _ways_to_say(each))]
             bare = "" if text is None else text.strip()
-            if text is None or (bare and bare not in known and parsed_text(text) not in known):
+            if text is None or (
+                bare and bare not in known and parsed_text(text, among=len(texts)) not in known
+            ):
                 beside.append(at)
         blocks.append({**block, "text": None} if is_long else block)
     return blocks, beside

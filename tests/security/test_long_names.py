@@ -12,7 +12,7 @@ from portal.catalog.search.query import _without_accents
 from portal.library.arguments import ArgumentError, normalize_arguments
 from portal.library.results import content_of, script_value
 from tests.portal.library.sample_tools import an_object, arguments, function, library, tool
-from upstreams.tools import ToolResult
+from upstreams.tools import MISSING, ToolResult
 
 MARKS = "a" + "\u0301" * 20_000 + "\u0323" * 20_000
 """Whoever sorts these marks needs some seconds."""
@@ -42,6 +42,12 @@ def repeated() -> None:
     assert len(content_of(result, script_value(result, None))[1]) == 5_000
 
 
+def literals() -> None:
+    text: Json = {"type": "text", "text": f"[{'(),' * 30_000}]"}
+    result = ToolResult([text] * 40, MISSING, False)
+    content_of(result, script_value(result, None))
+
+
 @contextmanager
 def at_most(seconds: float) -> Iterator[None]:
     """Of computing: a machine may be busy."""
@@ -60,8 +66,9 @@ def at_most(seconds: float) -> Iterator[None]:
         lambda: refused([f"k{n}" for n in range(20_000)]),
         compiled_types,
         repeated,
+        literals,
     ],
-    ids=["identifier", "search", "property", "keyword", "keywords", "types", "texts"],
+    ids=["identifier", "search", "property", "keyword", "keywords", "types", "texts", "literals"],
 )
 def test_much_takes_no_longer_than_its_size(work: Callable[[], object]) -> None:
     with at_most(1.0):
