@@ -31,7 +31,7 @@ from manifests.own_files import (
     unreadable,
     utf8,
 )
-from manifests.portal_manifest import HttpUpstream, PortalManifest
+from manifests.portal_manifest import HttpUpstream, PortalManifest, StdioUpstream
 from manifests.references import (
     CallerHeader,
     FetchSecrets,
@@ -207,14 +207,19 @@ def _parse(files: ManifestFiles, environ: Mapping[str, str], fetch_secrets: Fetc
         caller_headers=caller_headers,
         templates=interpolation.templates,
         hidden=frozenset().union(*interpolation.taken.values()),
-        credentials={
-            name: frozenset().union(
-                *(taken for path, taken in interpolation.taken.items() if path[:2] == ("upstreams", name))
-            )
-            for name in upstreams
-        },
+        credentials={name: _secrets_given(portal, name, interpolation.taken) for name in upstreams},
         written=upstreams,
     )
+
+
+def _secrets_given(
+    portal: PortalManifest, upstream: str, taken: Mapping[KeyPath, Set[str]]
+) -> frozenset[str]:
+    """The secrets that an upstream gets, which it may repeat."""
+    sections = {("upstreams", upstream)}
+    if isinstance(portal.upstreams[upstream], StdioUpstream):
+        sections.add(("defaults", "env"))
+    return frozenset().union(*(secrets for path, secrets in taken.items() if path[:2] in sections))
 
 
 def _without(

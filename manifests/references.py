@@ -245,7 +245,7 @@ class Interpolation:
         if isinstance(piece, SecretReference) and path[:1] in _SECTIONS and path != _COMPONENT:
             return piece
         if isinstance(piece, SecretReference):
-            hint = "Use it under upstreams, server, runs or telemetry, for a value that is secret."
+            hint = "Use it under upstreams, defaults, server, runs or telemetry, for a value that is secret."
             self._note(path, f"${{{piece.kind}:...}} is not allowed here", hint)
             return ""
         if isinstance(piece, FaultyReference):

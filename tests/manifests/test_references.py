@@ -134,7 +134,7 @@ def test_value_of_a_variable_or_a_command_is_a_secret_of_its_upstream(tmp_path: 
     more = {"server": {"token": "${MINE}"}, "defaults": {"env": {"PROXY": "http://me:${PW}@proxy"}}}
     secrets = {name: f"of-{name}" for name in ("PASSWORD", "TOKEN", "MINE", "PW")}
     manifest = loaded(tmp_path, upstreams, more, **secrets)
-    assert manifest.credentials == {"a": {"of-PASSWORD", "get key"}, "b": {"of-TOKEN"}}
+    assert manifest.credentials == {"a": {"of-PASSWORD", "get key", "of-PW"}, "b": {"of-TOKEN"}}
     assert manifest.hidden == {*secrets.values(), "get key"}
     assert manifest.portal.defaults.env == {"PROXY": "http://me:of-PW@proxy"}
 
