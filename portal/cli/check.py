@@ -243,7 +243,7 @@ def _check_definitions(portal: Portal, names: Sequence[str], findings: Findings)
         findings.warnings.append(
             f"{counted(len(quarantined), 'tool')} quarantined, because portal.lock does not accept them: "
             f"{some(quarantined, _MAX_SHOWN)}. "
-            "Review them: `mcp-code-portal lock --diff`; accept them: `mcp-code-portal lock --accept`"
+            "Review them with `mcp-code-portal lock --diff --verbose`. Its last line is the command that accepts them"
         )
 
 

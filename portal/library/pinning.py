@@ -31,8 +31,8 @@ QUARANTINED: Final = "quarantined"
 _MAX_LOGGED: Final = 20
 _NEW: Final = "the tool is new: {} does not list it, so no one has accepted it"
 _GRANT: Final = (
-    "The operator can review it with `mcp-code-portal lock --diff`, accept it with "
-    "`mcp-code-portal lock --accept`, and restart the portal."
+    "The operator can review it with `mcp-code-portal lock --diff --verbose`, accept it with the `lock --accept` that "
+    "this prints, and then run `mcp-code-portal reload`."
 )
 
 
