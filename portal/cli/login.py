@@ -31,6 +31,10 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     if spec.oauth.grant == "client_credentials":
         terminal.error(f"the portal signs in to {name!r} by itself, with its client_id and client_secret")
         return 2
+    tenants = manifest.portal.tenants
+    if options.is_out and options.person is not None and tenants and tenants.claim and options.tenant is None:
+        terminal.error("people belong to tenants here (tenants.claim): add --tenant NAME")
+        return 2
     try:
         if options.is_out and options.person is not None:
             found = _persons_logins(manifest, name, options.person, options.tenant)
@@ -106,6 +110,9 @@ async def _revoked(name: str, spec: HttpUpstream, login: Login, terminal: Termin
     except OAuthError as error:
         terminal.error(f"the tokens were deleted here, but not revoked: {error}")
         return 1
-    lasts = "; the authorization server does not support revocation, so they are valid until they expire"
+    lasts = (
+        "; the authorization server does not support revocation, so they are valid until they expire, and a portal "
+        "that runs may use them until then"
+    )
     terminal.note(f"signed out of {name!r}: the tokens are deleted {'and revoked' if is_revoked else lasts}")
     return 0
