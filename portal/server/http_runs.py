@@ -211,6 +211,7 @@ class RunRoutes:
         return StreamingResponse(self._stream(run, owner, int(given or 0)), 200, headers, "text/event-stream")
 
     async def _stream(self, run: str, owner: str, after: int) -> AsyncIterator[str]:
+        written_at = anyio.current_time()
         while True:
             news = self.runs.changes.news
             # The next page is read after the client has taken the last one, so a slow client costs no memory.
@@ -218,13 +219,16 @@ class RunRoutes:
             for row in rows:
                 after = row.n
                 yield _event(row)
+                written_at = anyio.current_time()
             if has_ended and not rows:
                 return
             if not rows:
-                with anyio.move_on_after(KEEP_ALIVE_SECONDS) as silence:
+                # News of other runs do not postpone the comment.
+                with anyio.CancelScope(deadline=written_at + KEEP_ALIVE_SECONDS) as silence:
                     await news.wait()
                 if silence.cancelled_caught:
                     yield ": keep-alive\n\n"
+                    written_at = anyio.current_time()
 
     def _caller(self, request: Request) -> Caller:
         return replace(http_caller(request), client=program_of(request, self.runs.mask))

@@ -191,6 +191,13 @@ async def until_line(lines: AsyncIterator[str], wanted: str) -> None:
     raise AssertionError(f"the stream ended without {wanted!r}")
 
 
+async def news_of_others(kept: KeptRuns) -> None:
+    """They come more often than a comment."""
+    while True:
+        kept.runs.changes.wake()
+        await anyio.sleep(0.002)
+
+
 async def test_events_come_while_the_run_goes_on_and_a_silent_stream_is_kept_alive(
     kept: KeptRuns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,6 +206,11 @@ async def test_events_come_while_the_run_goes_on_and_a_silent_stream_is_kept_ali
     async with watched(kept, f"/runs/{run}/events") as lines:
         await until_line(lines, "event: waiting")
         await until_line(lines, ": keep-alive")
+        async with anyio.create_task_group() as others:
+            others.start_soon(news_of_others, kept)
+            for _ in range(5):
+                await until_line(lines, ": keep-alive")
+            others.cancel_scope.cancel()
         await kept.runs.cancel(run, None)
         await until_line(lines, "event: cancelled")
         with anyio.fail_after(DEADLINE_SECONDS):
