@@ -7,7 +7,6 @@ Rule 1: the run of another owner is treated like one that does not exist.
 import hashlib
 import json
 import secrets
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -267,7 +266,8 @@ def add_messages(
             data["url"] = console_url(base, run, asked[0])
     body = encode({"type": event, "timestamp": iso(row.updated), "data": data})
     for webhook in wanting:
-        message = f"msg_{time.time_ns():016x}{secrets.token_hex(8)}"  # sorts by time
+        # Sorts by the time of the store, which portals share.
+        message = f"msg_{int(tables.now() * 1e9):016x}{secrets.token_hex(8)}"
         tables.add_delivery(Delivery(message, run, url_number(webhook.url), body, 0, tables.now()))
 
 
