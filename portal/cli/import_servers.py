@@ -17,7 +17,14 @@ from manifests.references import required
 from portal.base.errors import SMALLEST_MANIFEST, PortalError
 from portal.cli.importing.clients import ClientFile, ClientFileError, client_files
 from portal.cli.importing.installation import install, original, undo
-from portal.cli.importing.merging import CannotAddError, ImportedServer, Merging, Target, require_loading
+from portal.cli.importing.merging import (
+    INHERITED,
+    CannotAddError,
+    ImportedServer,
+    Merging,
+    Target,
+    require_loading,
+)
 from portal.cli.importing.servers import Origin, Server, SkippedServer, servers_of
 from portal.cli.terminal import Terminal, counted
 
@@ -26,9 +33,6 @@ PARTLY: Final = 1
 
 REFUSED: Final = 2
 """The exit status if there is a manifest and no --add, or if a client's name is unknown."""
-
-_INHERITED: Final = frozenset({"HOME", "LOGNAME", "PATH", "SHELL", "USER"})
-"""Variables that every client passes to the servers that it starts."""
 
 
 async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
@@ -162,10 +166,10 @@ class _Import:
         """Write all files or none. Raises PortalError, OSError: one cannot be written, or would not work."""
         target, options = self.target, self.options
         shell = os.environ if options.install else {}
-        needed = required(target.read(text).data) - _INHERITED if options.save_secrets else ()
+        needed = required(target.read(text).data) - INHERITED if options.save_secrets else ()
         values = {name: v for name in needed if (v := self.merging.variables.get(name) or shell.get(name))}
         if replaced:
-            has = {name: value for name, value in os.environ.items() if name in _INHERITED}
+            has = {name: value for name, value in os.environ.items() if name in INHERITED}
             try:
                 require_loading(text, {**has, **target.kept, **values}, target.path.name)
             except ManifestError as error:

@@ -5,7 +5,7 @@ The library of its format rewrites the file. A byte-for-byte copy of the origina
 
 import re
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,9 +34,7 @@ def install(file: ClientFile, origins: Sequence[Origin], manifest: Path, *, is_d
     Raises ClientFileError: the file already has the portal, or a file cannot be read or written.
     """
     if file.client.is_read_only:
-        raise ClientFileError(
-            file.path, f"is only read. Add the portal by hand: mcp-code-portal serve --config {manifest}"
-        )
+        raise ClientFileError(file.path, f"is only read. Add the portal by hand: {_command(manifest)}")
     before = original(file)
     if before.content() is not None:
         raise ClientFileError(file.path, f"already has the portal; import --undo {file.name} removes it")
@@ -54,7 +52,8 @@ def install(file: ClientFile, origins: Sequence[Origin], manifest: Path, *, is_d
     if not is_dry:
         before.put(content or b"", file.mode)
         try:
-            file.put(_TABLE.sub(rb"\n\1\n", file.dumped(data)).rstrip(b"\n") + b"\n")
+            dumped = _dumped(file, data, f"add the portal by hand: {_command(manifest)}")
+            file.put(_TABLE.sub(rb"\n\1\n", dumped).rstrip(b"\n") + b"\n")
         except ClientFileError:
             before.put(None)
             raise
@@ -72,8 +71,8 @@ def undo(file: ClientFile) -> str:
             file.path, "nothing to undo: import did not put the portal here, or it was undone"
         )
     data, before = file.parsed(file.content() or b""), kept.parsed(content)
-    for path, servers in containers(file, data):
-        _remove_portals(servers, _at(before, path))
+    for _, servers in containers(file, data):
+        _remove_portals(servers)
     for path, servers in containers(file, before):
         now = _at(data, path)
         for name, entry in servers.items():
@@ -82,7 +81,7 @@ def undo(file: ClientFile) -> str:
         file.put(content or None)
         kept.put(None)
         return "is restored"
-    file.put(file.dumped(data))
+    file.put(_dumped(file, data, f"copy what you need from {kept.path}"))
     aside = kept.path.with_name(f"{kept.path.name}.{datetime.now(UTC):%Y%m%dT%H%M%S}")
     kept.path.replace(aside)
     return f"has its servers back. Other changes since then stay; the original is in {aside}"
@@ -90,14 +89,29 @@ def undo(file: ClientFile) -> str:
 
 def _at(data: Data, path: Sequence[str]) -> Data:
     for key in path:
-        data = data.setdefault(key, {})
+        if data.get(key) in (None, []):
+            data[key] = {}
+        data = data[key]
     return data
 
 
-def _remove_portals(servers: Data, keep: Collection[str] = ()) -> None:
+def _dumped(file: ClientFile, data: Data, instead: str) -> bytes:
+    """Raises ClientFileError: the library of its format would move other settings (tomlkit, dotted keys)."""
+    content = file.dumped(data)
+    if _plain(file.parsed(content)) != _plain(data):
+        message = "cannot be rewritten without moving other settings: write its servers as tables, [mcp_servers.NAME]"
+        raise ClientFileError(file.path, f"{message}, or {instead}")
+    return content
+
+
+def _command(manifest: Path) -> str:
+    return f"mcp-code-portal serve --config {manifest}"
+
+
+def _remove_portals(servers: Data) -> None:
     for name, entry in [*servers.items()]:
         words = [entry.get("command"), *(entry.get("args") or ())] if isinstance(entry, dict) else [None]
-        if name not in keep and isinstance(words[0], str) and is_portal(words[0], [*map(str, words[1:])]):
+        if isinstance(words[0], str) and is_portal(words[0], [*map(str, words[1:])]):
             del servers[name]
 
 

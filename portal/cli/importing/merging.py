@@ -1,6 +1,9 @@
 """Merges the servers of all files, and writes portal.yaml and portal.env."""
 
+import errno
+import os
 import re
+import stat
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +18,7 @@ from manifests.json_value import Json
 from manifests.loader import DEFAULT_FILE, YamlSource, load_manifest, plain_value, read_yaml
 from manifests.names import namespace_of
 from manifests.own_files import write_whole
-from manifests.references import NETWORK_VARIABLE, env_path, env_text, read_env, required
+from manifests.references import NETWORK_VARIABLE, NO_SECRETS, env_path, env_text, read_env, required
 from portal.base.plain_text import escaped, is_hidden
 from portal.cli.importing import servers
 
@@ -28,6 +31,9 @@ capabilities:
 """
 _UNKNOWN: Final = "https://unknown.example"
 """Stands for the value of an unset variable. A URL may begin with a variable."""
+
+INHERITED: Final = frozenset({"HOME", "LOGNAME", "PATH", "SHELL", "USER"})
+"""Variables that every client passes to the servers that it starts."""
 
 _COMPARED: Final = ("command", "args", "env", "url", "headers")
 
@@ -102,9 +108,13 @@ class Target:
         return text
 
     def write(self, text: str) -> None:
-        """Write the manifest. Raises OSError: it cannot be written, or exists although it did not before."""
-        with self.path.open("w" if self.is_there else "x", encoding="utf-8", newline="") as file:
-            file.write(text)
+        """Write the manifest whole or not at all. Raises OSError: that fails, or it was created meanwhile."""
+        target = Path(os.path.realpath(self.path))
+        if not self.is_there and target.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+        mode = stat.S_IMODE(target.stat().st_mode) if self.is_there else None
+        keep = None if mode is None else partial(os.fchmod, mode=mode)
+        write_whole(target, text.encode(), mode=0o666, prepare=keep)
 
     def keep(self, variables: Mapping[str, str]) -> list[str]:
         """Write values to portal.env, readable only by its owner. Returns the names of the new ones.
@@ -212,7 +222,8 @@ class Merging:
             known = [each[name] for each in (self.variables, made, self._known) if name in each]
             # The value of a client's input is unknown until the variable is set.
             is_same = all(value.text is None or each in (None, value.text) for each in known)
-            if is_same and (known or name not in used):
+            is_inherited = value.text is None and name in INHERITED | NO_SECRETS
+            if is_same and (known or name not in used) and not is_inherited:
                 break
         made[name] = value.text
         return name

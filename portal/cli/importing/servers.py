@@ -239,10 +239,7 @@ class _Entry:
             raise EntryError("its command contains arguments: write them as args")
         if is_portal(command, arguments):
             raise EntryError("it is the portal itself")
-        env = {
-            name: (text,) if _is_setting(name, text) else self._hidden(text, name)
-            for name, text in self._own.items()
-        }
+        env = {name: self._variable_of(name, text) for name, text in self._own.items()}
         env |= {name: (VariableReference(name),) for name in self._texts("env_vars")}
         cwd = self._text("cwd")
         folder = self.folder if cwd is None else (self.folder or self.home) / self._plain(cwd, "cwd")
@@ -285,10 +282,17 @@ class _Entry:
         if self.origin.container[0] == "projects":
             yield f"was for {self.folder} alone; each client of the portal gets it"
 
+    def _variable_of(self, name: str, text: str) -> Template:
+        pieces = self._translated(text)
+        setting = "".join(piece for piece in pieces if isinstance(piece, str))
+        is_literal = all(isinstance(piece, str) for piece in pieces)
+        return (setting,) if is_literal and _is_setting(name, setting) else self._hidden(text, name)
+
     def _hidden(self, text: str, name: str) -> Template:
         """The text of a variable or a header. The manifest gets no literal of it except a prefix such as `Bearer `."""
         pieces = self._translated(text)
         if not any(isinstance(piece, VariableReference | Value) for piece in pieces):
+            text = "".join(map(str, pieces))
             scheme = _SCHEME.match(text)
             start = scheme.end() if scheme else 0
             value = Value(variable_name(name) if not _NAME.fullmatch(name) else name, text[start:])

@@ -1,6 +1,8 @@
 """`mcp-code-portal import`: what becomes of the servers that other clients are configured with."""
 
+import errno
 import json
+import os
 import stat
 import tomllib
 from collections.abc import Callable
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from manifests.json_value import Json
 from manifests.loader import load_manifest, read_yaml
 from portal.cli.importing.clients import client_files
-from portal.cli.importing.merging import dumped
+from portal.cli.importing.merging import Target, dumped
 from tests.portal.homes import FILES, Person
 
 GITHUB: dict[str, Json] = {
@@ -105,6 +107,17 @@ def test_what_was_found_is_shown_and_written_without_values(person: Person) -> N
             {"command": "./x", "args": ["${workspaceFolder}/y"]},
             {"command": "./x", "args": ["WORK/y"], "cwd": "WORK"},
         ),
+        (
+            "cursor-project",
+            {"command": "x", "env": {"ROOT": "${workspaceFolder}/y"}},
+            {"command": "x", "env": {"ROOT": "WORK/y"}, "cwd": "WORK"},
+        ),
+        (
+            "gemini",
+            {"command": "x", "env": {"REGION": "$AWS_REGION", "DATA": "$HOME/data"}},
+            {"command": "x", "env": {"REGION": "${AWS_REGION}", "DATA": "${HOME}/data"}},
+        ),
+        ("vscode", {"command": "x", "args": ["${input:path}"]}, {"command": "x", "args": ["${IT_PATH}"]}),
     ],
 )
 def test_entry_becomes_an_upstream(person: Person, client: str, entry: Json, spec: Json) -> None:
@@ -313,6 +326,49 @@ def test_portal_takes_the_place_of_the_servers_and_undo_gives_them_back(person: 
     assert person(*project, "--undo", client).returncode == 0
     assert path.read_bytes() == before and not [*path.parent.glob("*.before-portal*")]
     assert person(*project, "--undo", client).returncode == 1
+
+
+def test_undo_gives_back_a_portal_that_was_there_by_hand(person: Person) -> None:
+    own = {"command": "mcp-code-portal", "args": ["serve", "--config", "/old/portal.yaml"]}
+    path = person.servers("cursor", time=TIME, portal=own)
+    before = path.read_bytes()
+    assert person("--install", "cursor").returncode == 0
+    assert [*servers_of(path)] == ["portal"] and b"/old" not in path.read_bytes()
+    assert person("--undo", "cursor").returncode == 0
+    assert path.read_bytes() == before
+
+
+def test_file_whose_settings_would_move_stays(person: Person) -> None:
+    path = person.write("codex", 'mcp_servers.a = {command = "npx"}\napproval_policy = "never"\n')
+    before = path.read_bytes()
+    done = person("--install", "codex")
+    assert done.returncode != 0 and "as tables" in done.stderr
+    assert path.read_bytes() == before and not [*path.parent.glob("*.before-portal*")]
+
+
+def test_list_of_servers_may_be_empty_in_any_way(person: Person) -> None:
+    person.servers("cursor", time=TIME)
+    path = person.write("gemini", '{"mcpServers": null}')
+    assert person("--install", "gemini", "--install", "cursor").returncode == 0
+    assert [*servers_of(path)] == ["portal"]
+
+
+def test_manifest_that_cannot_be_written_stays(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    person.manifest.write_text("# my comments\nupstreams:\n  a: {command: x}\n")
+    person.manifest.chmod(0o664)
+    target = Target(person.manifest)
+    before = person.manifest.read_bytes()
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", no_space)
+        with pytest.raises(OSError, match="No space"):
+            target.write("other")
+    assert person.manifest.read_bytes() == before
+    target.write("other")
+    assert person.manifest.read_text() == "other" and stat.S_IMODE(person.manifest.stat().st_mode) == 0o664
+
+
+def no_space(_: int) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_servers_that_gemini_leaves_out_are_left_out(person: Person) -> None:
