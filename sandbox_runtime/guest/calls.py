@@ -82,6 +82,9 @@ class Output(io.TextIOBase):
     def writable(self) -> bool:
         return True
 
+    def reconfigure(self, **_: object) -> None:
+        """Nothing: the encoding stays UTF-8."""
+
     def fileno(self) -> int:
         """The number of standard output. Writes to the descriptor itself are not captured."""
         return 1

@@ -77,6 +77,9 @@ class Interpreter:
             value, notices = self._value(script)
         except BaseException as error:  # noqa: BLE001  # anything a script raises is its result
             header["error"] = self._error(error)
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(BaseException):  # a script may have put anything there
+                stream.flush()
         with contextlib.suppress(MemoryError):
             self._calls.end()
         unsaved = self._files.save()
@@ -134,7 +137,7 @@ class Interpreter:
         name = name if is_meant and name in variables else ""
         value = variables.get(name) if is_block else value
         try:
-            text, notices = encode_value(value)
+            text, notices = encode_value(value, may_consume=not name)
             self._portal.charge(len(text) if text.isascii() else len(text.encode()))
         except (NotJsonError, ResultLimitError) as error:
             if not name:

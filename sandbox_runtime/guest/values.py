@@ -83,20 +83,20 @@ def replacement(place: str) -> str:
     return f"{place}: {_REPLACED}"
 
 
-def encode_value(value: object, place: str = "result") -> tuple[str, list[str]]:
+def encode_value(value: object, place: str = "result", *, may_consume: bool = True) -> tuple[str, list[str]]:
     """The JSON text of a script's value, and notices about changes in it.
 
     NaN and infinities become null; integers of more than 4,300 digits become strings. As in `json.dumps`, number,
     boolean and None keys become strings.
 
     Raises:
-        NotJsonError: It contains a value that is not JSON.
+        NotJsonError: It contains a value that is not JSON, or an iterator that it may not consume.
     """
     notices: list[str] = []
     try:
         text = _encode(value)
     except (TypeError, ValueError, RecursionError):
-        plain = _Plain()
+        plain = _Plain(may_consume=may_consume)
         text = _encode(plain.convert(value, place))
         notices += plain.notices()
     cleaned = clean(text)
@@ -163,8 +163,9 @@ def _digits(value: int) -> str:
 class _Plain:
     """Converts a value that the fast encoder refused. With `is_strict`, numbers have to be valid JSON."""
 
-    def __init__(self, *, is_strict: bool = False) -> None:
+    def __init__(self, *, is_strict: bool = False, may_consume: bool = True) -> None:
         self._is_strict = is_strict
+        self._may_consume = may_consume
         self._changes: dict[str, list[str]] = {}
 
     def notices(self) -> list[str]:
@@ -190,8 +191,10 @@ class _Plain:
             }
         if isinstance(value, (list, tuple)):
             return [self.convert(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
-        plain, form = _form(value)
         kind = _article(type(value).__name__)
+        if not self._may_consume and isinstance(value, collections.abc.Iterator):
+            raise NotJsonError(f"{path} is {kind}, which can be read only once: end with `list(...)` of it")
+        plain, form = _form(value)
         if not form:
             raise NotJsonError(f"{path} is {kind}, which is not JSON: {_advice(value)}")
         self._note(path, f"was {kind} and became {form}")
@@ -232,6 +235,7 @@ def _text_of(data: bytes) -> tuple[str, str]:
 
 
 def _sorted(values: collections.abc.Set[Any]) -> list[Any]:
+    """Sets have no order that a replay could repeat. Views of dicts have one, and keep it."""
     try:
         return sorted(values)
     except TypeError:
@@ -282,7 +286,7 @@ _FORMS: tuple[tuple[Any, Callable[[Any], tuple[Any, str]]], ...] = (
     ((uuid.UUID, pathlib.PurePath), lambda value: (str(value), "text")),
     (BaseException, lambda value: (f"{type(value).__name__}: {value}", "text")),
     ((bytes, bytearray, memoryview), lambda value: _text_of(bytes(value))),
-    (collections.abc.Set, lambda value: (_sorted(value), "a list")),
+    ((set, frozenset), lambda value: (_sorted(value), "a list")),
     (collections.abc.Mapping, lambda value: (dict(value), "a dict")),
     (types.SimpleNamespace, lambda value: (dict(vars(value)), "a dict")),
 )

@@ -28,6 +28,21 @@ async def test_failed_run_leaves_its_session_usable(run: Runner, session: Sessio
     assert (await run("kept", session=session)).value == 1
 
 
+async def test_iterator_is_not_read_as_the_value_of_its_assignment(run: Runner, session: Session) -> None:
+    result = await run("rows = {'it': iter([1, 2])}", session=session)
+    assert result.value is None and "read only once" in result.notices[0]
+    assert (await run("list(rows['it'])", session=session)).value == [1, 2]
+
+
+async def test_output_belongs_to_the_run_that_wrote_it(run: Runner, session: Session) -> None:
+    wrapped = "import io, sys\nsys.stdout.reconfigure(encoding='utf-8')\n"
+    wrapped += "sys.stdout = io.TextIOWrapper(sys.stdout.buffer)\n"
+    written = [
+        (await run(f"{first}print({n})", session=session)).stdout for n, first in enumerate((wrapped, ""))
+    ]
+    assert written == ["0\n", "1\n"]
+
+
 async def test_random_numbers_differ_though_the_first_script_did_not_run(
     run: Runner, session: Session
 ) -> None:

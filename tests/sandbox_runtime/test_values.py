@@ -25,6 +25,7 @@ pytestmark = pytest.mark.anyio
         ("'é 😀 \\u2028 \\x00'", "é 😀 \u2028 \x00"),
         ("import enum\nclass Colour(enum.IntEnum):\n    RED = 1\nColour.RED", 1),
         ("import collections\ncollections.Counter('aab')", {"a": 2, "b": 1}),
+        ("d = {'z': 1, 'a': 2}\n[d.keys(), d.items(), {*d}]", [["z", "a"], [["z", 1], ["a", 2]], ["a", "z"]]),
     ],
 )
 async def test_json_values_come_back_whole(run: Runner, script: str, value: Json) -> None:
@@ -79,6 +80,7 @@ async def test_value_that_is_no_json_is_named_with_its_place(run: Runner, script
         ("for n in (1, 2):\n    await git.git_log()", 1),
         ("found = {}\nwith asyncio.Runner():\n    found[1] = 2", 1),
         ("if 0:\n    x = 1", 1),
+        ("m = map(int, ['1', 'x'])", 1),
         ("for n in (1, 2):\n    print(n)", 0),
         ("for n in (1, 2):\n    portal.emit({'type': 'text', 'text': 'a'})", 0),
         ("x = 5\nif x:\n    return", 0),
