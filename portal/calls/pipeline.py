@@ -48,10 +48,7 @@ REPEATABLE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 async def resume(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
     """Answer a call of an earlier segment of the run by the outcome in the journal, without making it again."""
     known = None if run.journal is None else run.journal.known_outcome(attempt.entry)
-    if known is None:
-        return await pass_on(run, attempt, rest)
-    _note_arguments(run, attempt)
-    return known
+    return known or await pass_on(run, attempt, rest)
 
 
 async def search(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
@@ -119,8 +116,11 @@ async def middleware(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
             entry.sources |= run.authorization.carry(known)
         else:
             _refuse(run, attempt, outcome.error)
-    elif entry.error is None and outcome.error is not None:
-        entry.end(entry.state, outcome.error)
+    elif outcome.error is not None:
+        # The ledger tells what the script is told: the middleware may have masked it.
+        entry.end(entry.state, replace(entry.error or outcome.error, message=outcome.error.message))
+    elif entry.error is not None:
+        entry.end(entry.state, replace(entry.error, message="middleware answered instead"))
     return outcome
 
 
@@ -142,10 +142,7 @@ async def resources(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
 async def fallback(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
     """Pass the call on. If its upstream is down and it only reads, make an attempt with each fallback in turn."""
     call, entry = attempt.call, attempt.entry
-    try:
-        outcome = await pass_on(run, attempt, rest)
-    finally:  # also if the run ends during the call
-        _note_arguments(run, attempt)
+    outcome = await pass_on(run, attempt, rest)
     error = outcome.error
     if error is None or not (names := _fallbacks_of(run, attempt, error)):
         return outcome
@@ -160,7 +157,7 @@ async def fallback(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
         if other.error is None:
             entry.answered_by = name
             text = f"{call.function} was answered by {name}"
-            run.notices.note(text, f"{text}: {error.message}")
+            run.notices.note(text, text if run.gateway.middleware else f"{text}: {error.message}")
             return other
         failures.append(f"{name}: {other.error.code}: {other.error.message[:MAX_REASON_CHARACTERS]}")
     entry.restart("")
@@ -272,7 +269,10 @@ class Pipeline:
         name = snapshot.canonical(call.function)
         call = call if name == call.function else replace(call, function=name)
         attempt = Attempt(call, self.run.ledger[call.seq], snapshot.library.functions.get(name))
-        return await pass_on(self.run, attempt, self.steps)
+        try:
+            return await pass_on(self.run, attempt, self.steps)
+        finally:  # also if the run ends during the call
+            _note_arguments(self.run, attempt)
 
 
 def _found(run: RunContext, docs_search: DocsSearch, attempt: Attempt) -> dict[str, Json] | CallError:

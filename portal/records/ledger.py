@@ -128,22 +128,24 @@ class Ledger:
 
 
 def summarised(rows: list[dict[str, Json]], most: int) -> list[dict[str, Json]]:
-    """At most `most` rows: some that are not `done`, and `{seq, function, state, ms, count}` for groups of the others,
-    with the first `seq` and the largest `ms`. The rarest functions form one group, `…`.
+    """At most `most` rows: some of calls without an answer, and `{seq, function, state, ms, answered_by?, count}` for
+    groups of the others, with the first `seq` and the largest `ms`. The rarest functions form one group, `…`.
     """
     if len(rows) <= most:
         return rows
-    kept = [row for row in rows if row["state"] != "done"][: most * 3 // 4]
+    kept = [row for row in rows if row["state"] != "done" and ("error" in row or "answered_by" not in row)]
+    kept = kept[: most * 3 // 4]
     kept_rows = {id(row) for row in kept}
-    groups: dict[tuple[str, str], dict[str, Json]] = {}
+    groups: dict[tuple[str, str, bool], dict[str, Json]] = {}
     for row in rows:
         if id(row) in kept_rows:
             continue
-        key = row["function"], row["state"]
-        if key not in groups and len(kept) + len(groups) + len(get_args(CallState)) > most:
-            key = "…", row["state"]
+        key = row["function"], row["state"], "answered_by" in row
+        if key not in groups and len(kept) + len(groups) + 2 * len(get_args(CallState)) > most:
+            key = "…", *key[1:]
+        answered = {"answered_by": row["answered_by"]} if key[2] else {}
         group = groups.setdefault(
-            key, {"seq": row.get("seq"), "function": key[0], "state": key[1], "ms": 0.0, "count": 0}
+            key, {"seq": row.get("seq"), "function": key[0], "state": key[1], "ms": 0.0, **answered, "count": 0}
         )
         group["count"] += row.get("count", 1)
         # Calls may be concurrent, so a sum could exceed the duration of the script.

@@ -234,6 +234,24 @@ async def failing_with_a_string(call: BrokerCall, next: Next) -> Outcome:
     return replace(await next(call), error="no")  # type: ignore[arg-type]  # which is the mistake
 
 
+async def test_ledger_tells_no_more_than_the_script_is_told(portal: Opened, peer: Peer) -> None:
+    async def masking(call: BrokerCall, next: Next) -> Outcome:
+        outcome = await next(replace(call, arguments={"key": "a secret"}))
+        masked = outcome.error and replace(outcome.error, message="masked")
+        return replace(outcome, error=None if "answers" in call.arguments else masked)
+
+    calls = await portal.calls(masking)
+    await called(calls, "store.broken", a=1)
+    await called(calls, "store.broken", answers=1)
+    told = [
+        (row["error"]["code"], row["error"]["message"], row["arguments"]) for row in calls.run.ledger.rows()
+    ]
+    assert told == [
+        ("tool_error", "masked", "a=1"),
+        ("tool_error", "middleware answered instead", "answers=1"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("middleware", "function", "state"),
     [

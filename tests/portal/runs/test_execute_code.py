@@ -12,7 +12,7 @@ from manifests.json_value import Json
 from manifests.loader import load_manifest
 from portal.base.caller import LOCAL
 from portal.base.requests import ExecuteCode
-from portal.records.ledger import MAX_ROWS, Ledger
+from portal.records.ledger import MAX_ROWS, Ledger, not_done
 from portal.runs.execution import RunLimits
 from portal.runs.past import RunHead
 from sandbox_runtime.call_port import CallError
@@ -200,6 +200,17 @@ async def test_a_request_that_its_client_cancels_ends_its_run_and_its_calls(
             await peer.until(lambda: peer.cancelled == ["hang"])
             assert await portal.result_of("await store.echo(a=1)") == {"a": 1}
     assert peer.calls == [("hang", {}), ("echo", {"a": 1})]
+
+
+def test_answers_of_middleware_are_not_told_as_calls_that_were_not_made() -> None:
+    ledger = Ledger()
+    for seq in range(1, 121):
+        ledger.open(seq, "kb.get")
+        if seq > 90:
+            ledger[seq].end("failed", CallError("tool_error", "gone"))
+        else:
+            ledger[seq].answered_by = "middleware"
+    assert not_done(ledger.rows(), lambda _: False) == ["kb.get failed #91, #92, #93, #94, #95…: gone"]
 
 
 def test_a_long_ledger_is_summarised_and_still_counts_every_call() -> None:
