@@ -167,7 +167,7 @@ class Opener:
             if self.logins is None:  # never fall back to the portal's login
                 raise UpstreamUnavailableError(f"upstream {name!r}: there is no store for logins of people")
             login = self.logins(name, spec.url, person.owner)
-        # A redaction of its own: the shared one keeps only a few tokens.
+        # A redaction of its own: the shared one has one login per upstream.
         redact = Redaction(self.redact.secrets)
         spec = spec.model_copy(update={"headers": {**spec.headers, **headers}, "start": "eager"})
         return Upstream(
@@ -187,8 +187,8 @@ class Opener:
         """Opens wires with the person's login; by default with the portal's."""
         spec, configured = settings.spec, {*settings.credentials, *secrets_of(settings.spec)}
         if isinstance(spec, StdioUpstream):
-            return partial(open_stdio_wire, spec, self.folder, Redaction(configured).in_json)
-        credentials = HttpCredentials(spec, configured, redact, settings.renew)
+            return partial(open_stdio_wire, spec, self.folder, Redaction(configured).in_parsed)
+        credentials = HttpCredentials(name, spec, configured, redact, settings.renew)
         if spec.oauth is not None:
             # Imported here, because only OAuth needs it.
             from upstreams.oauth.tokens import OAuthTokens

@@ -7,10 +7,14 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from itertools import chain
 from typing import Final
 from urllib.parse import quote, quote_plus, unquote, urlsplit
+
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from manifests.json_value import Json
 from manifests.portal_manifest import HttpUpstream, StdioUpstream
@@ -24,10 +28,13 @@ MAX_SHOWN_CHARACTERS: Final = 2_000
 
 _LEAST_LINE: Final = 16
 _LEAST_BASE64: Final = 8
-_MOST_ADDED: Final = 100
+_RENEWALS: Final = 3
+"""Sets of secrets that are masked for each owner: the current one, and those before, which slow answers contain."""
 _SCHEME: Final = re.compile(r"(?:basic|bearer|token)\s+(\S+)", re.IGNORECASE)
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]+")
 """Characters that JSON and URLs do not escape."""
+_NUMBERS: Final = re.compile(r"[-+.,\deE]+")
+"""Text that JSON can also have outside of strings, where it is not masked."""
 
 
 def secrets_of(spec: StdioUpstream | HttpUpstream) -> Iterator[str]:
@@ -63,34 +70,41 @@ def _basic_login(header: str) -> Iterator[str]:
 
 
 class Redaction:
-    """Masks secrets in all their encodings, in linear time."""
+    """Masks secrets in all their encodings, with searches for fixed text only.
+
+    It uses no regular expression of the secrets: compiling long ones takes seconds, and `re` keeps them.
+    """
 
     def __init__(self, secrets: Iterable[str]) -> None:
         self.secrets = frozenset(secrets)
-        self._added: list[str] = []
-        self._compile()
+        self._renewed: dict[str, deque[frozenset[str]]] = {}
+        """By owner: the secrets of its last renewals, the current ones last."""
+        self._forms_of: dict[str, frozenset[str]] = {}
+        self._prepare()
 
-    def add(self, secrets: Iterable[str]) -> None:
-        """Also mask these renewed tokens. Only the last hundred added are masked."""
-        renewed = sorted({*secrets})
-        former = [each for each in self._added if each not in renewed]
-        self._added = [*former, *renewed][-_MOST_ADDED:]
-        self._compile()
+    def add(self, owner: str, secrets: Iterable[str]) -> None:
+        """Also mask the current secrets of an owner, an upstream by its name, and those of its last two renewals."""
+        if self._renew(owner, frozenset(secrets)):
+            self._prepare()
 
     def replace(self, secrets: Iterable[str]) -> None:
-        """Mask these secrets; the former ones count as added."""
+        """Mask these secrets; the former ones are masked as long as those that an upstream renewed."""
         former, self.secrets = self.secrets, frozenset(secrets)
-        self.add(former - self.secrets)
+        self._renew("", former - self.secrets)
+        self._prepare()
 
     def __call__(self, text: str) -> str:
-        return self._pattern.sub(MASK, text) if any(needle in text for needle in self._needles) else text
+        for form in self._forms:
+            if form in text:
+                text = text.replace(form, MASK)
+        return text
 
     def start(self, text: str, limit: int = MAX_SHOWN_CHARACTERS) -> str:
         """The first `limit` characters of a text, masked before it is cut: half a secret is a secret, too."""
         end = limit + self.longest
         if len(text) > end:  # it may end with half a secret, which masking others moves into view
-            secrets = self._pattern.finditer(text, 0, end)
-            end = max([limit, *(each.end() for each in secrets if each.start() < limit)])
+            begun = ((text.rfind(form, 0, limit + len(form) - 1), len(form)) for form in self._forms)
+            end = max([limit, *(at + length for at, length in begun if at >= 0)])
         masked = self(text[:end])
         return masked if len(masked) <= limit and len(text) <= end else f"{masked[:limit]}…"
 
@@ -102,42 +116,83 @@ class Redaction:
         return "".join(character if character.isprintable() else " " for character in masked)
 
     def in_json(self, text: bytes) -> bytes:
-        """Mask the strings of a JSON text, including keys; mask other text as a whole. Unparsed if it has no secret."""
-        if not any(needle in text for needle in self._needle_bytes):
+        """Mask the strings of a JSON text, including keys; mask other text as a whole."""
+        if not self._may_be_in(text):
             return text
         try:
             value = json.loads(text)
-            masked = self._masked(value)
-            return text if masked == value else json.dumps(masked).encode()
         except (ValueError, RecursionError):
             return self(text.decode("utf-8", "replace")).encode()
+        masked = self.in_value(value)
+        return text if masked is value else json.dumps(masked).encode()
+
+    def in_parsed(self, value: Json, text: bytes) -> Json:
+        """`in_value` of a value that was parsed from `text`. It is not read if the text has no secret."""
+        return self.in_value(value) if self._may_be_in(text) else value
 
     def in_value(self, value: Json) -> Json:
-        """Mask the strings of a JSON value, including keys; a value that is nested too deeply is masked as a whole."""
+        """Mask the strings of a JSON value, including keys; a value that is nested too deeply is masked as a whole.
+
+        They are masked in the encoded text: a walk of 16 MiB of short strings would block the event loop for seconds.
+        """
+        decoded: Callable[[str], Json] = from_json
         try:
-            return self._masked(value)
-        except RecursionError:
+            try:
+                text = to_json(value, inf_nan_mode="constants").decode()
+            except PydanticSerializationError:  # a lone surrogate, or deep nesting
+                text, decoded = json.dumps(value, ensure_ascii=False), json.loads
+            masked = self._in_strings(text)
+            return value if masked == text else decoded(masked)
+        except (ValueError, RecursionError):
             return MASK
 
-    def _masked(self, value: Json) -> Json:
-        if isinstance(value, str):
-            return self(value)
-        if isinstance(value, list):
-            return [self._masked(item) for item in value]
-        if isinstance(value, dict):
-            return {self(key): self._masked(item) for key, item in value.items()}
-        return value
+    def _may_be_in(self, text: bytes) -> bool:
+        return any(needle in text for needle in self._needles)
 
-    def _compile(self) -> None:
-        secrets = {part for secret in self.secrets.union(self._added) for part in _parts(secret)}
-        forms = {form for secret in secrets for form in _forms(secret)}
+    def _in_strings(self, text: str) -> str:
+        for form in self._json_forms:
+            if form in text:
+                is_number = _NUMBERS.fullmatch(form) is not None
+                text = _number_in_strings(text, form) if is_number else text.replace(form, MASK)
+        return text
+
+    def _renew(self, owner: str, secrets: frozenset[str]) -> bool:
+        """Make these the current secrets of an owner. Returns whether they were not yet."""
+        sets = self._renewed.setdefault(owner, deque(maxlen=_RENEWALS))
+        if not secrets or (sets and secrets == sets[-1]):
+            return False
+        sets.append(secrets)
+        return True
+
+    def _prepare(self) -> None:
+        secrets = self.secrets.union(*chain.from_iterable(self._renewed.values()))
+        known = self._forms_of
+        self._forms_of = {each: known[each] if each in known else _all_forms(each) for each in secrets}
         # The longest first: one may contain another.
-        either = "|".join(map(re.escape, sorted(forms, key=lambda form: (-len(form), form))))
-        self._pattern = re.compile(either or r"(?!)")
-        self.longest = max(map(len, forms), default=0)
+        self._forms = _longest_first(chain.from_iterable(self._forms_of.values()))
+        self._json_forms = _longest_first(json.dumps(form, ensure_ascii=False)[1:-1] for form in self._forms)
+        self.longest = max(map(len, self._forms), default=0)
         # The longest run in each form that JSON never escapes. A short run would occur in every text.
-        self._needles = frozenset(max(_PLAIN.findall(form), key=len, default="") for form in forms)
-        self._needle_bytes = tuple(needle.encode("utf-8", "surrogatepass") for needle in self._needles)
+        needles = {max(_PLAIN.findall(form), key=len, default="") for form in self._forms}
+        self._needles = tuple(needle.encode() for needle in needles)
+
+
+def _longest_first(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted({*texts}, key=lambda text: (-len(text), text)))
+
+
+def _number_in_strings(text: str, number: str) -> str:
+    """JSON text with a secret masked in its strings, but not in its numbers."""
+    if '"' not in text:
+        return text
+    # JSON has no control characters, so these two can stand for the quotes that end no string.
+    parts = text.replace("\\\\", "\0").replace('\\"', "\1").split('"')
+    parts[1::2] = '"'.join(parts[1::2]).replace(number, MASK).split('"')
+    return '"'.join(parts).replace("\1", '\\"').replace("\0", "\\\\")
+
+
+def _all_forms(secret: str) -> frozenset[str]:
+    return frozenset(form for part in _parts(secret) for form in _forms(part))
 
 
 def _parts(secret: str) -> Iterator[str]:

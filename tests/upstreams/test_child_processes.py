@@ -74,7 +74,7 @@ async def test_a_child_is_not_read_on_while_its_messages_wait(tmp_path: Path) ->
         """The upstream asks nothing."""
 
     async with (
-        open_stdio_wire(spec, tmp_path, lambda text: text, diagnostics) as wire,
+        open_stdio_wire(spec, tmp_path, lambda value, text: value, diagnostics) as wire,
         anyio.create_task_group() as tasks,
     ):
         await anyio.sleep(1)

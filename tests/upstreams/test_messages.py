@@ -23,7 +23,7 @@ ANSWER = b'{"jsonrpc":"2.0","id":7,"result":%b}'
 
 def a_reader() -> MessageReader:
     limits, diagnostics = InboundLimits(1_000_000), Diagnostics(Redaction(()))
-    return MessageReader(limits, diagnostics, lambda text: text.replace(SECRET, b"[hidden]"))
+    return MessageReader(limits, diagnostics, Redaction([SECRET.decode()]).in_parsed)
 
 
 def messages_of(found: list[SessionMessage]) -> list[JSONRPCMessage]:

@@ -2,6 +2,9 @@
 
 import base64
 import json
+import random
+import string
+from time import thread_time
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -81,3 +84,50 @@ def test_what_a_section_signs_in_with_is_secret_though_it_is_written_out() -> No
     found = {*secrets_of(HttpUpstream(url="https://me:from-url@a.example/mcp", headers=headers))}
     assert {"from-url", "pass-word", f"Basic {login}"} <= found
     assert "red" not in found
+
+
+def a_token(characters: int) -> str:
+    return "".join(random.choices(string.ascii_letters + string.digits + "-._~+/", k=characters))
+
+
+def test_renewals_of_one_upstream_are_quick_and_unmask_no_current_token_of_another() -> None:
+    redaction, other = Redaction(["of-the-manifest"]), a_token(40)
+    redaction.add("other", [other])
+    seconds, tokens = [], [[a_token(1_500), a_token(1_200)] for _ in range(60)]
+    for each in tokens:
+        began = thread_time()
+        redaction.add("own", each)
+        redaction.add("own", each)
+        seconds.append(thread_time() - began)
+    assert max(seconds) < 0.1
+    for current in (other, "of-the-manifest", *tokens[-1], *tokens[-2]):
+        assert redaction(f"sent {current}") == f"sent {MASK}"
+    assert not any(MASK in redaction(former) for each in tokens[:-3] for former in each)  # nothing grows
+
+
+def test_secrets_that_leave_the_manifest_are_masked_for_a_while() -> None:
+    redaction = Redaction(["secret-1", "secret-2"])
+    redaction.replace(["secret-2"])
+    assert redaction("secret-1 secret-2") == f"{MASK} {MASK}"
+
+
+def test_masking_millions_of_strings_takes_little_longer_than_reading_them() -> None:
+    value = {"many": [""] * 1_000_000, "told": SECRET}
+    redaction = Redaction([SECRET, *(a_token(40) for _ in range(10))])
+    began = thread_time()
+    json.loads(json.dumps(value))
+    reading_seconds, began = thread_time() - began, thread_time()
+    assert redaction.in_value(value) == {**value, "told": MASK}
+    assert thread_time() - began < 10 * reading_seconds
+
+
+def test_secret_of_digits_is_masked_in_strings_and_stays_in_numbers() -> None:
+    text = 'a "543210" \\" \\n543210\\'
+    value = [543210, {text: [1.543210, text]}, "543210", -543210]
+    hidden = text.replace("543210", MASK)
+    assert redact.in_value(value) == [543210, {hidden: [1.543210, hidden]}, MASK, -543210]
+    assert redact.in_value([543210]) == [543210]
+
+
+def test_value_with_a_lone_surrogate_is_masked() -> None:
+    assert redact.in_value({"a": "\ud800", "b": SECRET}) == {"a": "\ud800", "b": MASK}

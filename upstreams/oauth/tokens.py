@@ -269,8 +269,7 @@ class OAuthTokens(HttpCredentials):
         start: Callable[..., object],
         how_to_sign_in: str = "",
     ) -> None:
-        super().__init__(spec, credentials, redaction)
-        self._name = name
+        super().__init__(name, spec, credentials, redaction)
         self._how_to_sign_in = how_to_sign_in or f"run: mcp-code-portal login {shlex.quote(name)}"
         self._start = start
         self._spec = spec
@@ -367,7 +366,7 @@ class OAuthTokens(HttpCredentials):
                 raise oauth.OAuthError(
                     "the login is from a different authorization server than the manifest's"
                 )
-            self._redact.add(kept.secrets)
+            self._redact.add(self._name, kept.secrets)
             is_new = stale is None or kept.access_token != stale.access_token
             if is_new and not kept.wants_renewal():
                 return kept

@@ -124,7 +124,7 @@ class HttpTransport(AsyncResource):
     def __post_init__(self) -> None:
         self._url = str(self.spec.url)
         self._limits = InboundLimits(self.spec.message_bytes)
-        self._reader = MessageReader(self._limits, self.diagnostics, self.credentials.masked)
+        self._reader = MessageReader(self._limits, self.diagnostics, self.credentials.mask.in_parsed)
         self._inbox, received = anyio.create_memory_object_stream[SessionMessage]()
         self.wire = Wire(received, self, self._limits, closes_requests=self.spec.transport != "sse")
         self._session = ""
@@ -300,7 +300,7 @@ class StreamableHttp(HttpTransport):
                     add(len(chunk))
                     body += chunk
             return bytes(body)
-        start, redact = self.credentials.masked(await _read_prefix(response)), self.diagnostics.redact
+        start, redact = self.credentials.mask.in_json(await _read_prefix(response)), self.diagnostics.redact
         if response.is_success:
             raise UpstreamAnswerError(
                 f"the answer is {kind or 'untyped'} instead of JSON: {redact.excerpt(start)!r}"
@@ -408,7 +408,7 @@ class HttpWithSse(HttpTransport):
     async def _ask(self, item: SessionMessage, request: JSONRPCRequest) -> None:
         # Some servers respond to the POST only after the work; the wire cancels it once the answer has come.
         response = await self._post(item)
-        body, redact = self.credentials.masked(await _read_prefix(response)), self.diagnostics.redact
+        body, redact = self.credentials.mask.in_json(await _read_prefix(response)), self.diagnostics.redact
         if response.is_success:
             self._is_known = True
             return

@@ -1,7 +1,6 @@
 """The credentials of requests to an upstream, and their renewal after a refusal."""
 
 import re
-from collections import deque
 from collections.abc import Collection, Mapping
 from http import HTTPStatus
 from typing import Final
@@ -35,17 +34,17 @@ class HttpCredentials:
 
     def __init__(
         self,
+        name: str,
         spec: HttpUpstream,
         secrets: Collection[str],
         redact: Redaction,
         renew: HeaderRenewal | None = None,
     ) -> None:
+        self._name = name
         self._url = httpx2.URL(spec.url)
         self._headers: Mapping[str, str] = spec.headers
-        self._secrets = frozenset(secrets)
-        self._sent = deque[Collection[str]](maxlen=2)
-        """The last two sets of renewed secrets: a slow answer may still contain the older ones."""
-        self._mask = Redaction(secrets)
+        self.mask = Redaction(secrets)
+        """Masks the upstream's own secrets in its messages. A slow answer may still contain those before a renewal."""
         self._redact = redact
         self._renew_headers = renew
         self._renewed_at = -RENEWAL_PAUSE_SECONDS
@@ -68,10 +67,6 @@ class HttpCredentials:
             await response.aclose()
             response = await self._send_authorized(following, client)
         return response
-
-    def masked(self, text: bytes) -> bytes:
-        """JSON from the server, with the upstream's own secrets masked."""
-        return self._mask.in_json(text)
 
     async def headers(self) -> Mapping[str, str]:
         """The current headers, which replace configured ones. Raises UpstreamError: there are no credentials."""
@@ -102,9 +97,8 @@ class HttpCredentials:
         return False
 
     def _mask_new(self, secrets: Collection[str]) -> None:
-        self._redact.add(secrets)
-        self._sent.append(secrets)
-        self._mask = Redaction(self._secrets.union(*self._sent))
+        self._redact.add(self._name, secrets)
+        self.mask.add(self._name, secrets)
 
     async def _send_authorized(self, request: httpx2.Request, client: httpx2.AsyncClient) -> httpx2.Response:
         if origin(self._url) != origin(request.url):

@@ -131,7 +131,8 @@ class MessageReader:
 
     limits: InboundLimits
     diagnostics: Diagnostics
-    mask: Callable[[bytes], bytes]
+    mask: Callable[[Json, bytes], Json]
+    """Masks secrets in a value, which is parsed from the text."""
 
     def read(self, text: bytes) -> list[SessionMessage]:
         """Parse one message or a batch.
@@ -140,7 +141,7 @@ class MessageReader:
             ValueError: It is not JSON, or has too many values.
             UpstreamCutOffError: Too many unsolicited messages, or too long a request.
         """
-        value = parsed(self.mask(text))
+        value = self.mask(parsed(text), text)
         members = value if isinstance(value, list) else [value]
         read = [message for each in members if (message := self._message(each)) is not None]
         size_units = len(text) // BYTES_PER_UNIT

@@ -18,6 +18,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCRequest
 
+from manifests.json_value import Json
 from manifests.portal_manifest import StdioUpstream
 from upstreams.errors import UpstreamCutOffError, UpstreamUnreadError
 from upstreams.health import Diagnostics
@@ -32,11 +33,11 @@ _NOTIFICATION_SECONDS: Final = 0.05
 
 @asynccontextmanager
 async def open_stdio_wire(
-    spec: StdioUpstream, folder: Path, mask: Callable[[bytes], bytes], diagnostics: Diagnostics
+    spec: StdioUpstream, folder: Path, mask: Callable[[Json, bytes], Json], diagnostics: Diagnostics
 ) -> AsyncIterator[Wire]:
     """Start a child of `folder` and open its wire. On exit the child and all its descendants are gone.
 
-    `mask` masks the child's messages before they are parsed. Call it from the event loop's thread: the kernel ties the
+    `mask` masks the child's messages; see `MessageReader`. Call it from the event loop's thread: the kernel ties the
     supervisor's death signal to that thread. Raises UpstreamUnavailableError: it cannot be started.
     """
     # Looked up at every attempt: the command may have been installed since.
