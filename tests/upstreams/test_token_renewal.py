@@ -23,6 +23,7 @@ from tests.upstreams.peers import DEADLINE_SECONDS, open_fleet
 from upstreams.errors import UpstreamError, UpstreamNeedsLoginError
 from upstreams.oauth import tokens as module
 from upstreams.oauth.authorization_server import Client, OAuthError, OAuthUnreachableError
+from upstreams.oauth.documents import Token
 from upstreams.oauth.tokens import Login, LoginStore
 
 pytestmark = pytest.mark.usefixtures("own_state")
@@ -194,6 +195,14 @@ async def test_file_that_others_can_read_is_refused(tmp_path: Path, mode: int) -
     file.chmod(mode)
     with pytest.raises(OAuthError):
         await store(tmp_path).load()
+
+
+@pytest.mark.parametrize("refresh_token", ["r" * 16_385, "first line\nsecond"])
+async def test_token_that_would_take_long_to_mask_is_refused(refresh_token: str) -> None:
+    token = Token(access_token="a", refresh_token=refresh_token)
+    with pytest.raises(OAuthUnreachableError):
+        Login.of(token, LOGIN.model_dump())
+    assert Login.of(Token(access_token="a", refresh_token="r" * 16_384), LOGIN.model_dump())
 
 
 async def test_what_holds_tokens_does_not_show_them() -> None:

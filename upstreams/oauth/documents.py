@@ -20,6 +20,8 @@ def words(value: object) -> tuple[str, ...]:
 
 _Url: TypeAlias = Annotated[str, Field(max_length=2048, pattern=r"^[A-Za-z0-9_.~:/?#\[\]@!$&'()*+,;=%-]+$")]
 """The characters of RFC 3986. Browsers disagree on others, and some control a terminal."""
+Secret: TypeAlias = Annotated[str, Field(max_length=16_384, pattern=r"^[ -~]+$")]
+"""A refresh token or a client secret. Its length bounds what masking it takes; RFC 6749, A has the characters."""
 _Words: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(words)]
 
 
@@ -73,6 +75,6 @@ class Token(_Document):
 
 class Registration(_Document):
     client_id: Annotated[str, Field(min_length=1)]
-    client_secret: str | None = None
+    client_secret: Secret | None = None
     token_endpoint_auth_method: str | None = None
     redirect_uris: _Words = ()

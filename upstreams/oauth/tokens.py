@@ -27,7 +27,7 @@ from upstreams.errors import (
     UpstreamUnavailableError,
 )
 from upstreams.oauth import authorization_server as oauth
-from upstreams.oauth.documents import Token
+from upstreams.oauth.documents import Secret, Token
 from upstreams.redaction import Redaction
 from upstreams.secret_sources import delete_from_keyring, keyring_password, store_in_keyring
 from upstreams.transports.http_credentials import HttpCredentials
@@ -76,14 +76,14 @@ class Login(BaseModel):
     resource: str | None = None
     scope: str | None = None
     client: oauth.Client
-    access_token: str = Field(repr=False, pattern=r"^[\x21-\x7e]+$", max_length=65_536)
-    refresh_token: str | None = Field(default=None, repr=False, max_length=65_536)
+    access_token: str = Field(repr=False, pattern=r"^[\x21-\x7e]+$", max_length=16_384)
+    refresh_token: Secret | None = Field(default=None, repr=False)
     obtained_at: float
     expires_at: float | None = None
 
     @classmethod
     def first(cls, url: str, found: oauth.Discovered, client: oauth.Client, token: Token) -> "Login":
-        """A login from its first token. Raises OAuthUnreachableError: the token is not valid in a header."""
+        """A login from its first token. Raises OAuthUnreachableError: a token is too long or invalid."""
         server = found.server.model_dump(mode="json")
         kept = {key: server[key] for key in ("issuer", "token_endpoint", "revocation_endpoint")}
         return cls.of(
@@ -105,7 +105,7 @@ class Login(BaseModel):
             return cls.model_validate({**kept, **new})
         except ValidationError:
             raise oauth.OAuthUnreachableError(
-                "the authorization server's token cannot be sent in a header"
+                "the authorization server's tokens are longer than 16,384 characters or have forbidden ones"
             ) from None
 
     def as_configured(self, settings: OAuthSettings) -> "Login | None":
