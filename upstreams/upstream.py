@@ -48,7 +48,11 @@ _OFFERED: Final[dict[Listed, tuple[str, str, type[BaseModel]]]] = {
     "prompts": ("prompts/list", "name", Prompt),
 }
 """The method of each listing; of its rows the identifier's field, and the model."""
-_FIELDS: Final = {"uri", "uri_template", "name", "title", "description", "mime_type", "size", "arguments"}
+_FIELDS: Final = ("uri", "uriTemplate", "name", "title", "description", "mimeType", "size", "arguments")
+"""Other fields, such as `icons`, are not even validated: they may have a million items."""
+
+MAX_ARGUMENTS: Final = 20_000
+"""Arguments of all prompts in one listing. The prompt that exceeds it and those after it are left out."""
 
 
 RequestObserver: TypeAlias = Callable[
@@ -236,10 +240,15 @@ async def read_offered(
     only ends the listing.
     """
     rows: dict[str, dict[str, Json]] = {}
+    method, arguments = _OFFERED[listed][0], 0
     try:
-        async for page in pages(read_page, lambda text: note(f"{_OFFERED[listed][0]}: {text}")):
+        async for page in pages(read_page, lambda text: note(f"{method}: {text}")):
             found = page.get(listed)
             for raw in found[:MAX_LISTED] if isinstance(found, list) else []:
+                arguments += _count_arguments(raw)
+                if arguments > MAX_ARGUMENTS:
+                    note(f"{method}: cut, because its rows have more than {MAX_ARGUMENTS} arguments")
+                    return [*rows.values()]
                 identifier, row = _row(listed, raw)
                 if identifier and len(rows) < MAX_LISTED:
                     rows.setdefault(identifier, row)
@@ -249,14 +258,20 @@ async def read_offered(
     return [*rows.values()]
 
 
+def _count_arguments(raw: Json) -> int:
+    arguments = raw.get("arguments") if isinstance(raw, dict) else None
+    return len(arguments) if isinstance(arguments, list) else 0
+
+
 def _row(listed: Listed, raw: Json) -> tuple[str, dict[str, Json]]:
     """The identifier of a row, "" if it is invalid, and its known fields."""
     _, key, kind = _OFFERED[listed]
     try:
-        read = kind.model_validate({"name": raw[key], **raw}, by_name=False)
+        known = {field: raw[field] for field in _FIELDS if field in raw}
+        read = kind.model_validate({"name": raw[key], **known}, by_name=False)
     except (ValidationError, TypeError, KeyError, IndexError):
         return "", {}
-    row: dict[str, Json] = read.model_dump(mode="json", by_alias=True, exclude_none=True, include=_FIELDS)
+    row: dict[str, Json] = read.model_dump(mode="json", by_alias=True, exclude_none=True)
     if listed == "prompts":
         row["arguments"] = [{"required": False, **each} for each in row.get("arguments", [])]
     return (row[key] if len(row[key]) <= MAX_IDENTIFIER_CHARACTERS else ""), row

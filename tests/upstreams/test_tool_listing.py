@@ -14,7 +14,7 @@ from upstreams.errors import UpstreamAnswerError, UpstreamRefusedError, Upstream
 from upstreams.health import Diagnostics
 from upstreams.redaction import Redaction
 from upstreams.tools import MAX_LISTED, MAX_PAGES, RecordedTool, read_listing
-from upstreams.upstream import Listed, read_offered
+from upstreams.upstream import MAX_ARGUMENTS, Listed, read_offered
 
 GOOD = {"name": "good", "inputSchema": {"type": "object"}}
 
@@ -153,6 +153,25 @@ def rows(count: int) -> list[Json]:
 )
 async def test_rows_are_kept_as_far_as_they_can_be_used(listed: Listed, raw: Json, read: Json) -> None:
     assert await read_offered(listed, pages({listed: raw})) == read
+
+
+async def test_prompts_with_too_many_arguments_are_left_out() -> None:
+    """Each is validated, which would block the event loop for seconds."""
+    noted: list[str] = []
+    few, many = [{"name": "a"}] * (MAX_ARGUMENTS - 1), [{"name": ""}] * 1_000_000
+    listing = {"prompts": [{"name": "p", "arguments": few}, {"name": "q"}, {"name": "r", "arguments": many}]}
+    found = await read_offered("prompts", pages(listing), noted.append)
+    assert [row["name"] for row in found] == ["p", "q"]
+    assert "20000 arguments" in noted[0]
+
+
+@pytest.mark.parametrize(
+    ("listed", "key"), [("resources", "uri"), ("resourceTemplates", "uriTemplate"), ("prompts", "name")]
+)
+async def test_field_of_a_row_that_is_not_used_is_not_read(listed: Listed, key: str) -> None:
+    odd = {"icons": [7] * 1_000_000, "annotations": {"audience": [7] * 1_000_000}}
+    (row,) = await read_offered(listed, pages({listed: [{key: "a", **odd}]}))
+    assert row.keys() <= {key, "name", "arguments"}
 
 
 async def test_pages_follow_one_another_and_end() -> None:
