@@ -1,7 +1,8 @@
 """Forwards questions of upstreams to the person (elicitation) and the model (sampling) at the client during calls.
 
 Rule 1: a question shows which upstream asks.
-Rule 2: a form with a field for a secret, by its name, title or format, is refused. A page to open is shown with its
+Rule 2: a form with a field for a secret, by its name, title or format, is refused, and so is one that may have fields
+other than MCP's, of which a client could show more than is read here. A page to open is shown with its
 full, plain URL.
 Rule 3: the answer contains the upstream's own names and choices. If they cannot be shown unchanged, the form is
 refused.
@@ -17,6 +18,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
@@ -84,7 +86,7 @@ def elicitation(
     schema = params.get("requestedSchema")
     form = _form(schema, scrub)
     for name, asked in form["properties"].items():
-        if _is_secret(name, asked if isinstance(asked, dict) else {}):
+        if _is_secret(name, asked):
             raise QuestionError("elicitation_refused", f"{name[:60]!r} asks for a secret, which MCP forbids")
     return request_of({"mode": "form", "message": f"{upstream} asks: {message}", "requestedSchema": form})
 
@@ -115,6 +117,11 @@ def _page(url: Json) -> tuple[str, str]:
 def _form(schema: Json, scrub: Scrub) -> Json:
     if not isinstance(schema, dict) or not isinstance(schema.get("properties"), dict):
         raise QuestionError("elicitation_refused", "the form has no valid schema")
+    if any(
+        isinstance(schema[word], dict | list) for word in schema if word not in ("properties", "required")
+    ):
+        # Such as `allOf` or `$defs`, which may have further fields.
+        raise QuestionError("elicitation_refused", "the form has more than plain properties")
     if is_larger(schema, MAX_SCHEMA_CHARACTERS):
         raise QuestionError("elicitation_refused", "the form is too large")
     form = clean_json(schema, scrub, MAX_MESSAGE_CHARACTERS)
@@ -123,15 +130,40 @@ def _form(schema: Json, scrub: Scrub) -> Json:
     return form
 
 
-def _is_secret(name: str, asked: dict[str, Json]) -> bool:
+def _is_secret(name: str, asked: Json) -> bool:
     """Whether a field asks for a typed secret. Prose may mention secrets; choices and booleans cannot contain one."""
-    chosen = asked.get("items") if asked.get("type") == "array" else asked
-    is_choice = isinstance(chosen, dict) and any(chosen.get(word) for word in ("enum", "oneOf", "anyOf"))
-    if is_choice or asked.get("type") == "boolean":
+    schemas = [*_schemas(asked)]
+    chosen = asked.get("items", {}) if asked.get("type") == "array" else asked
+    if asked.get("type") == "boolean" or _is_choice(chosen):
         return False
-    words = unicodedata.normalize("NFKC", f"{name} | {asked.get('title')} | {asked.get('format')}")
+    titles = [f"{schema.get('title')} | {schema.get('format')}" for schema in schemas]
+    words = unicodedata.normalize("NFKC", " | ".join([name, *titles]))
     words = "".join(each for each in words if unicodedata.category(each) != "Cf")  # invisible ones hide words
     return _SECRET.search(_BETWEEN_WORDS.sub(" ", words)) is not None
+
+
+def _schemas(asked: Json) -> Iterator[dict[str, Json]]:
+    """The schema of a field, and those of its items and alternatives. Raises QuestionError: it may have own fields."""
+    if not isinstance(asked, dict) or asked.get("type") == "object":
+        raise QuestionError("elicitation_refused", "the form has a field of a type that MCP forbids in forms")
+    yield asked
+    for word, value in asked.items():
+        parts = value if isinstance(value, list) and word != "items" else [value]
+        if word in ("items", "oneOf", "anyOf"):
+            yield from chain.from_iterable(map(_schemas, parts))
+        elif any(isinstance(part, dict | list) for part in parts):
+            raise QuestionError(
+                "elicitation_refused", f"{word[:60]!r} of a field is nested, which MCP forbids in forms"
+            )
+
+
+def _is_choice(asked: dict[str, Json]) -> bool:
+    """Whether all values of a field, which `_schemas` has accepted, are given."""
+    choices = [asked[word] for word in ("enum", "oneOf", "anyOf") if word in asked]
+    return bool(choices) and all(
+        isinstance(each, list) and each and all("const" in part for part in each if isinstance(part, dict))
+        for each in choices
+    )
 
 
 def _answers(form: Json) -> Iterator[Json]:

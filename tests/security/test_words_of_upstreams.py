@@ -201,3 +201,52 @@ def test_field_that_is_titled_or_formatted_as_a_secret_is_refused(asked: Json) -
 )
 def test_form_that_only_mentions_a_secret_is_shown(field: str, asked: Json) -> None:
     show(field, asked, message="Rotate your token? Never type a password here.")
+
+
+PASSWORD: Json = {"properties": {"password": TEXT}}
+PASSED_ON: list[dict[str, Json]] = [
+    {"properties": {"password": {**TEXT, "anyOf": [{"minLength": 1}]}}},
+    {"properties": {"password": {**TEXT, "oneOf": [{}]}}},
+    {"properties": {"password": {**TEXT, "oneOf": {"const": "x"}}}},
+    {"properties": {"password": {**TEXT, "enum": "x"}}},
+    {"properties": {"password": {**TEXT, "enum": ["x"], "oneOf": [{}]}}},
+    {"properties": {"x": {"anyOf": [{**TEXT, "title": "Your password"}, {"type": "null"}]}}},
+    {"properties": {"login": {"type": "object", **PASSWORD}}},
+    {"properties": {"login": {**TEXT, "allOf": [PASSWORD]}}},
+    {"properties": {"login": {"type": "array", "items": {"type": "array", "items": PASSWORD}}}},
+    {"properties": {"login": {"$ref": "#/$defs/login"}}, "$defs": {"login": PASSWORD}},
+    {"properties": {"who": TEXT}, "allOf": [PASSWORD]},
+    {"properties": {"who": TEXT}, "then": PASSWORD},
+]
+
+
+@pytest.mark.parametrize("schema", PASSED_ON)
+def test_secret_behind_what_only_looks_like_a_choice_or_deeper_in_a_form_is_refused(schema: Json) -> None:
+    asked: Json = {"message": "Hi", "requestedSchema": {"type": "object", **schema}}
+    with pytest.raises(QuestionError) as refused:
+        elicitation("up", asked, lambda text, _: text, CAN_SHOW)
+    assert refused.value.code == "elicitation_refused"
+
+
+FIELDS: list[Json] = [
+    {**TEXT, "minLength": 1, "maxLength": 9, "format": "uri", "default": "a:b"},
+    {"type": "number", "minimum": 1, "maximum": 9, "default": 2.5},
+    {"type": "boolean", "default": True},
+    {**TEXT, "enum": ["a", "b"], "enumNames": ["A", "B"], "default": "a"},
+    {**TEXT, "oneOf": [{"const": "a", "title": "A"}]},
+    {"type": "array", "items": {**TEXT, "enum": ["a"]}, "minItems": 1, "maxItems": 2, "default": ["a"]},
+    {"type": "array", "items": {"anyOf": [{"const": "a", "title": "A"}]}},
+    {"anyOf": [TEXT, {"type": "null"}], "default": None, "title": "As Pydantic writes what is optional"},
+]
+
+
+def test_form_of_all_that_is_allowed_is_shown_unchanged() -> None:
+    fields = {f"f{number}": field for number, field in enumerate(FIELDS)}
+    kept = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "T",
+        "additionalProperties": False,
+    }
+    form = {"type": "object", "properties": fields, "required": ["f0"], **kept}
+    asked = elicitation("up", {"message": "Hi", "requestedSchema": form}, lambda text, _: text, CAN_SHOW)
+    assert asked.params.requested_schema == form
