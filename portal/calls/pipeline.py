@@ -206,6 +206,7 @@ async def intend(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
         error = await run.journal.intend(call.seq, call.function)
         if error is not None:
             return _refuse(run, attempt, error)
+        attempt.decided = replace(attempt.permitted, is_held=partial(run.journal.is_held, call.seq))
     return await pass_on(run, attempt, rest)
 
 

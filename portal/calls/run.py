@@ -94,6 +94,8 @@ class CallJournal(Protocol):
 
     async def intend(self, seq: int, function: str) -> CallError | None: ...
 
+    def is_held(self, seq: int) -> bool: ...
+
 
 class CallWaits(Protocol):
     """Answers the functions in WAITED, and asks people about calls; portal/runs/waits.py."""

@@ -238,6 +238,8 @@ class Permit:
     is_approved: bool
     unwritten: Batch | None = None
     """Waits until the call is in the audit log; None if it already is."""
+    is_held: Callable[[], bool] = lambda: True
+    """Whether this portal still holds the run, if the call may be sent once only."""
 
     def sent(self, entry: Entry) -> None:
         """Record that the upstream may see the call, so that its data may reach the script."""
@@ -327,6 +329,11 @@ class Authorization:
             raise WithheldError(approval_required(request.function, request.tool))
         if not permit.is_recorded and not request.hints.readonly:
             raise WithheldError(unrecorded(request.function))
+        if not permit.is_held():
+            message = (
+                f"{request.function} was not called: meanwhile the portal was cut off from the store of runs"
+            )
+            raise WithheldError(CallError("journal_failed", message, "Nothing was sent. Try again later."))
         if was_seen:
             self._count(request)
         permit.sent(entry)

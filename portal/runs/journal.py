@@ -71,6 +71,8 @@ class Journal:
     _activity: Activity = field(default_factory=Activity)
     _undecided: set[int] = field(default_factory=set)
     """The calls that still wait, by `seq`."""
+    _lapses: dict[int, int] = field(default_factory=dict)
+    """Of the calls that may be sent once only: `Leases.lapses` when their intents were written."""
     _suspending: asyncio.Task[bool] | None = None
 
     def __post_init__(self) -> None:
@@ -169,6 +171,10 @@ class Journal:
         if self.recording is None:
             return None
         return await self._add(records.CallRow(self.piece.run_id, seq, "call", function, "intended"))
+
+    def is_held(self, seq: int) -> bool:
+        """Whether a call whose intent was written may still be sent: no other portal can have told its script of it."""
+        return seq not in self._lapses or self.runs.leases.is_held_since(self._lapses[seq])
 
     async def wait(
         self, row: records.CallRow, ask: Callable[[], Awaitable[None]] | None = None
@@ -298,12 +304,14 @@ class Journal:
         self._state.calls.append(row)
         # A call whose answer the script waits for, as most do. Those of a `gather` share one transaction.
         is_alone = self._activity.in_flight == {row.seq} and row.seq == self.ledger.calls
+        leases = self.runs.leases
+        lapses = leases.lapses
         try:
             await self._writer.flush(is_alone=is_alone)
             # If this process was stopped for a while (SIGSTOP, a suspended machine), its lease may have run out, and
             # another portal would report the call as unknown while this one sends it.
             if row.state == "intended":
-                await self.runs.leases.hold(self.piece.run_id, self.epoch)
+                self._lapses[row.seq] = await leases.hold(self.piece.run_id, self.epoch, lapses)
         except records.StoreError as error:
             log.error("run_not_journaled", run=self.piece.run_id, error=str(error))
             return unwritten(error, f"{row.function} was not called")

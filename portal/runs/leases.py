@@ -63,16 +63,27 @@ class Leases:
     def __post_init__(self) -> None:
         self._renewed_at = self.clock()
         """When the last successful heartbeat began, by the clock."""
+        self.lapses = 0
+        """How often the lease was over before it was renewed: others may have taken the runs of then."""
 
     @property
     def is_holding(self) -> bool:
         """Whether no other portal can have taken over the runs of this one."""
         return self.store is None or self.clock() - self._renewed_at < LEASE_SECONDS
 
-    async def hold(self, run: str, epoch: int) -> None:
-        """Renew the lease on a run after missed heartbeats. Raises FencedError: another portal took it; StoreError."""
-        while not self.is_holding:
+    def is_held_since(self, lapses: int) -> bool:
+        """Whether no other portal can have taken over a run that this one held when `lapses` was read."""
+        return self.is_holding and self.lapses == lapses
+
+    async def hold(self, run: str, epoch: int, lapses: int) -> int:
+        """Renew the lease on a run if it was over since `lapses` was read. Returns the `lapses` for `is_held_since`.
+
+        Raises FencedError: another portal took the run; StoreError.
+        """
+        while not self.is_held_since(lapses):
             await self._renew(partial(RunTables.renew, run=run, epoch=epoch))
+            lapses = self.lapses
+        return lapses
 
     async def beat(self) -> None:
         """Send a heartbeat, which tells other portals the URL, too: before a client gets a session, whose requests they
@@ -95,6 +106,7 @@ class Leases:
         if self.store is not None:
             url = self.address.url(self.store) if self.address else ""
             await self.store.write(partial(beat, url=url))
+        self.lapses += not self.is_holding
         self._renewed_at = began
 
     def note_store(self, error: StoreError | None) -> None:

@@ -181,11 +181,12 @@ async def test_a_run_that_another_portal_took_over_stops(store: Store, journal: 
 async def test_a_call_is_sent_only_if_the_run_is_still_held_once_its_intent_is_written(
     store: Store, journal: Journal, error: Exception | None
 ) -> None:
-    async def hold(run: str, epoch: int) -> None:
+    async def hold(run: str, epoch: int, lapses: int) -> int:
         assert (run, epoch, store.states()) == ("run", 1, ["intended"])
         if error is not None:
             raise error
+        return lapses
 
-    journal.runs = SimpleNamespace(**{**vars(HOME), "leases": SimpleNamespace(hold=hold)})
+    journal.runs = SimpleNamespace(**{**vars(HOME), "leases": SimpleNamespace(hold=hold, lapses=0)})
     end = (await intend_all(journal, 1))[1]
     assert getattr(end, "code", end) == ("journal_failed" if isinstance(error, StoreError) else error)

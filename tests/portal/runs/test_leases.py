@@ -1,8 +1,12 @@
 """Leases: how long a portal may go on without a heartbeat, and what it does then."""
 
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import anyio
 import pytest
 
 from portal.records.store.places import present
@@ -10,7 +14,10 @@ from portal.records.store.records import FencedError
 from portal.records.store.run_tables import RunTables
 from portal.records.store.tables import LEASE_SECONDS
 from portal.runs.leases import Address, Leases
+from tests.portal.peers import DEADLINE_SECONDS, opened, states
 from tests.portal.rows import Tables, alive, begun, store_of
+from tests.portal.runs.test_waiting import git
+from upstreams.supervisor import Connection
 
 pytestmark = pytest.mark.anyio
 
@@ -30,10 +37,44 @@ async def test_a_portal_that_was_silent_holds_its_run_again_unless_another_one_h
             if is_taken:
                 await store.write(partial(RunTables.claim, run=run.id))  # another epoch, whoever has it
                 with pytest.raises(FencedError):
-                    await leases.hold(run.id, run.epoch)
+                    await leases.hold(run.id, run.epoch, 0)
             else:
-                await leases.hold(run.id, run.epoch)
+                await leases.hold(run.id, run.epoch, 0)
             assert leases.is_holding != is_taken
+
+
+@pytest.mark.parametrize(("is_silent", "beats"), [(True, False), (True, True), (False, True)])
+async def test_call_that_waited_for_its_upstream_is_not_sent_once_another_portal_may_have_its_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_silent: bool, beats: bool
+) -> None:
+    arrived, may_go, take, peer = anyio.Event(), anyio.Event(), Connection.take, git()
+
+    async def slow_take(self: Connection, *until: float) -> Any:
+        arrived.set()
+        await may_go.wait()
+        return await take(self, *until)
+
+    async with opened(tmp_path, {"git": peer}, runs={"store": "runs.sqlite"}) as portal:
+        await portal.search()  # which waits for the upstream
+        leases = portal.portal.runs.leases
+        clock: Callable[[], float] = leases.clock
+        monkeypatch.setattr(Connection, "take", slow_take)
+        with anyio.fail_after(DEADLINE_SECONDS):
+            async with anyio.create_task_group() as tasks:
+
+                async def go_on() -> None:
+                    await arrived.wait()
+                    if is_silent:
+                        leases.clock = lambda: clock() + LEASE_SECONDS
+                    if beats:
+                        await leases.beat()
+                    may_go.set()
+
+                tasks.start_soon(go_on)
+                answer = await portal.run("await git.push(n=1)")
+    if is_silent:
+        assert (answer["error"]["code"], states(answer)) == ("journal_failed", [("git.push", "refused")])
+    assert peer.calls == ([] if is_silent else [("push", {"n": 1})])
 
 
 async def test_a_portal_tells_the_others_at_once_where_it_is_reached(tables: Tables) -> None:
