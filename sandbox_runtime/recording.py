@@ -167,10 +167,14 @@ class Record:
         for event in self.events:
             yield from _calls_of(event)
 
+    def cancelled_ids(self) -> Iterator[int]:
+        """The guest's numbers of the calls that the script gave up."""
+        return (int(line) for event in self.events for line in _sent_by(event) if line.isdigit())
+
     @property
     def file_operations(self) -> int:
         """How many operations on files the script began."""
-        lines = (line for event in self.events if event.kind == "sent" for line in event.text.split("\n"))
+        lines = (line for event in self.events for line in _sent_by(event))
         return sum(line.partition(" ")[2].startswith(FILE_PREFIX) for line in lines)
 
     def index_of_call(self, seq: int) -> int | None:
@@ -220,8 +224,12 @@ class Record:
         return replace(self, settings=encode({**settings, "environment": valued(names)}).decode())
 
 
+def _sent_by(event: Event) -> list[str]:
+    return event.text.split("\n") if event.kind == "sent" else []
+
+
 def _calls_of(event: Event) -> Iterator[int]:
-    for line in event.text.split("\n") if event.kind == "sent" else ():
+    for line in _sent_by(event):
         identity, is_call, call = line.partition(" ")
         if is_call and not call.startswith(FILE_PREFIX):
             yield int(identity)

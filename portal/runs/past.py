@@ -120,13 +120,16 @@ class Past:
 
     @cached_property
     def settled(self) -> frozenset[int]:
-        """The calls that will not be made again: they have an answer or an outcome, or it is unknown."""
-        answered: set[int] = set()
+        """The calls that will not be made again: they have an answer or an outcome, it is unknown, or the script gave
+        them up.
+        """
+        over: set[int] = set()
         if self.record is not None:
             seqs = {identity: seq for seq, identity in enumerate(self.record.call_ids(), 1)}
-            answered = {seqs[answer[0]] for answer in self.record.answers() if answer[0] in seqs}
+            ids = {*(answer[0] for answer in self.record.answers()), *self.record.cancelled_ids()}
+            over = {seqs[each] for each in ids if each in seqs}
         known = {n for n, call in self.calls.items() if call.state == "intended" or call.outcome is not None}
-        return frozenset(answered | known)
+        return frozenset(over | known)
 
     @property
     def fetches(self) -> int:

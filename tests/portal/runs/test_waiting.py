@@ -207,6 +207,35 @@ await git.push(n=3)
         assert [arguments for _, arguments in peer.calls] == [{"n": 1}, {"n": 2}]
 
 
+async def test_call_that_the_script_gave_up_before_it_waited_still_counts(tmp_path: Path) -> None:
+    arrived = anyio.Event()
+
+    async def status(arguments: dict[str, Json]) -> CallToolResult:
+        arrived.set()
+        if arguments["n"] == 1:
+            await anyio.sleep_forever()
+        return text("seen")
+
+    async def push(arguments: dict[str, Json]) -> CallToolResult:
+        await arrived.wait()
+        return text("pushed")
+
+    peer = git(status=status, push=push)
+    rules: Json = {"tools": {"budgets": [{"tool": "git.status", "calls": 1}]}}
+    code = """
+given_up = asyncio.create_task(git.status(n=1))
+await git.push()
+given_up.cancel()
+await portal.approve('go on?')
+await git.status(n=2)
+"""
+    async with opened(tmp_path, {"git": peer}, capabilities=rules, runs=SOON) as portal:
+        done = await approved(portal, (await waiting(portal, code))["run_id"], until="error")
+        assert done["error"]["code"] == "tool_budget"
+        assert ("git.status", "unknown") in states(done)
+        assert [name for name, _ in peer.calls].count("status") == 1
+
+
 async def test_who_answered_a_call_is_known_after_its_run_waited(tmp_path: Path) -> None:
     (tmp_path / "fixed.py").write_text(
         "from portal.middleware import Outcome\n\nasync def fixed(call, next):\n    return Outcome(1)\n"
