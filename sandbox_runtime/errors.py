@@ -76,4 +76,8 @@ class DivergenceError(SandboxError):
 
 
 class ReplayInterruptedError(SandboxError):
-    """A replay did not finish; the message says why."""
+    """A replay did not finish; the message says why. `code` is that of the limit which it exceeded, if it did so."""
+
+    def __init__(self, message: str, code: str = "sandbox_busy") -> None:
+        super().__init__(message)
+        self.code = code

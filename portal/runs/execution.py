@@ -365,7 +365,7 @@ class Execution:
             result = await resume(sandbox, repetition, where, calls, calls, caller=who, grants=segment.grants)
         except ReplayInterruptedError as error:
             message, hint = f"the run could not be resumed: {error}", "`calls` says what it did before."
-            return _failed(segment, "error", RunError("sandbox_busy", message, hint=hint))
+            return _failed(segment, "error", RunError(error.code, message, hint=hint))
         except (DivergenceError, RecordError) as error:
             log.error("run_stuck", run=segment.piece.run_id, reason=str(error))
             return _failed(segment, "stuck", RunError("stuck", f"the run cannot go on: {error}", hint=_STUCK))

@@ -35,12 +35,17 @@ class Text:
 
 
 class ReplayLog:
-    """The recorded inputs for a replayed run. `goes_on` says whether the run becomes live after them."""
+    """The recorded inputs for a replayed run. `goes_on` says whether the run becomes live after them.
+
+    `segments` counts how often the recorded run began or went on, each time with new CPU time.
+    """
 
     def __init__(self, payload: bytes) -> None:
         self.goes_on, length = frames.REPLAY_LOG_HEADER.unpack_from(payload)
         start = frames.REPLAY_LOG_HEADER.size
-        self.tokens: Iterator[tuple[str, int]] = tokens(payload[start : start + length])
+        trace = payload[start : start + length]
+        self.segments = 1 + trace.count(RESUMED.encode())
+        self.tokens: Iterator[tuple[str, int]] = tokens(trace)
         self._payload = payload
         self._at = start + length
 
@@ -64,8 +69,11 @@ class Timeline:
         self._trace: list[str] = []
         self.begin(frames.RunStart(), None)
 
-    def begin(self, start: frames.RunStart, replay_log: ReplayLog | None) -> None:
-        self._replay_log = replay_log
+    def begin(
+        self, start: frames.RunStart, replay_log: ReplayLog | None, on_live: Callable[[], None] = lambda: None
+    ) -> None:
+        """`on_live` is called when a replayed run becomes live."""
+        self._replay_log, self._on_live = replay_log, on_live
         self._is_traced = start.is_traced
         self._now_ms = start.monotonic_ms
         self._moves = 0
@@ -131,6 +139,7 @@ class Timeline:
         if self._reads_left or not replay_log.goes_on:
             raise self._stop(frames.TrapCause.UNRECORDED)
         self._replay_log = None
+        self._on_live()
         self._zero_ns = time.monotonic_ns() - self._now_ms * _NS_PER_MS
         self._set_wall(time.time_ns() // _NS_PER_MS)
         self._send(self.take_trace())
@@ -184,8 +193,10 @@ class RunHost:
         self.wall_ns = self._timeline.wall_ns
         self.begin(frames.RunStart(), None)
 
-    def begin(self, start: frames.RunStart, replay_log: ReplayLog | None) -> None:
-        self._timeline.begin(start, replay_log)
+    def begin(
+        self, start: frames.RunStart, replay_log: ReplayLog | None, on_live: Callable[[], None] = lambda: None
+    ) -> None:
+        self._timeline.begin(start, replay_log, on_live)
         self._randomness = Randomness(start.seed)
         self._start = start
         self.stopped: frames.TrapCause | None = None

@@ -20,6 +20,9 @@ from sandbox_runtime.worker.run_host import ReplayLog, RunHost
 _RENEWAL_MS = 2
 """So much after a run its instance is renewed, or when the next script comes: the portal writes the answer first."""
 
+_REPLAY_SHARE = 2
+"""A replay may use so many times the CPU time that the recorded run may have used: this machine may be slower."""
+
 _LITTLE_MEMORY = 0.4
 _ARENA_BYTES = 5 << 18  # 1 MiB, and what malloc adds
 
@@ -93,10 +96,11 @@ class Worker:
         self._start = frames.RunStart(*frames.RUN_START.unpack_from(payload))
         self._is_used = not self._start.is_session  # a session keeps its instance
         replay_log, self._replay_log = self._replay_log, None
-        self._host.begin(self._start, replay_log)
+        cpu_seconds = self._start.cpu_seconds
+        self._host.begin(self._start, replay_log, on_live=lambda: self._clock.renew(cpu_seconds))
         namespaces, _, script = payload[frames.RUN_START.size :].partition(b"\n")
         self._instance.limit(self._start.memory_bytes)
-        self._clock.begin(self._start.cpu_seconds)
+        self._clock.begin(cpu_seconds * (_REPLAY_SHARE * replay_log.segments if replay_log else 1))
         try:
             answer = self._instance.call("prepare", script, namespaces, most=frames.MAX_PREPARED_BYTES)
             if len(answer) > frames.MAX_PREPARED_BYTES:
@@ -179,6 +183,12 @@ class CpuClock:
 
     def begin(self, cpu_seconds: float) -> None:
         self.is_exceeded, self.used_seconds, self._left = False, 0.0, cpu_seconds
+        self.resume()
+
+    def renew(self, cpu_seconds: float) -> None:
+        """From now on the run may use so much, whatever it has used."""
+        self.pause()
+        self._left = cpu_seconds
         self.resume()
 
     def resume(self) -> None:

@@ -17,9 +17,11 @@ from manifests.json_value import Json
 from portal.identity.approvers import Approvers, Decider
 from portal.records.store.records import OPEN, CallRow
 from portal.records.store.run_tables import RunTables
+from portal.runs import execution
 from portal.runs.decisions import decide_call
 from portal.runs.waits import approved_arguments
 from sandbox_runtime.call_port import CallError
+from sandbox_runtime.errors import ReplayInterruptedError
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, raw, states, text, tool
 from tests.portal.rows import opened as tables_in
 
@@ -127,6 +129,23 @@ async def test_a_person_may_change_the_arguments_and_they_are_authorised_again(t
             done = await approved(portal, run, until=status, arguments={"id": changed})
         assert done["error"]["code"] == "not_granted"
         assert peer.calls == [("merge", {"id": 8})]
+
+
+@pytest.mark.parametrize(("code", "status"), [("cpu_limit", "error"), ("sandbox_busy", "ok")])
+async def test_a_run_that_cannot_come_back_to_where_it_was_ends_unless_trying_again_helps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, status: str
+) -> None:
+    go_on = execution.resume
+
+    async def fail_once(*given: Any, **how: Any) -> Any:
+        monkeypatch.setattr(execution, "resume", go_on)
+        raise ReplayInterruptedError("for a reason", code)
+
+    async with opened(tmp_path, {"git": git()}, capabilities=ASKS, runs=SOON) as portal:
+        run = (await waiting(portal, "await git.merge(id=7)"))["run_id"]
+        monkeypatch.setattr(execution, "resume", fail_once)
+        done = await approved(portal, run, until=status)
+        assert (done["error"] or {}).get("code") == (code if status == "error" else None)
 
 
 async def test_a_script_sleeps_without_a_worker(tmp_path: Path) -> None:

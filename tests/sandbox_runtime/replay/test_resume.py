@@ -8,9 +8,10 @@ from dataclasses import replace as changed
 
 import pytest
 
+from manifests.grants import Limits
 from manifests.json_value import Json
 from sandbox_runtime.call_port import Outcome, ToolCall
-from sandbox_runtime.errors import DivergenceError, RecordError
+from sandbox_runtime.errors import DivergenceError, RecordError, ReplayInterruptedError
 from sandbox_runtime.grants.run_grants import RunGrants
 from sandbox_runtime.guest_json import parse
 from sandbox_runtime.recording import Event, Record
@@ -95,6 +96,30 @@ await git.git_log()
     assert wall >= 3600 > 60 > monotonic
     assert repetition.record is not None
     assert facts(await replay(sandbox, repetition.record, where)) == facts(result)
+
+
+async def test_cpu_time_starts_anew_where_the_run_goes_on(sandbox: Sandbox, recorded: Recorder) -> None:
+    script = "sum(range(9_000_000))\nawait git.git_log()\nsum(range(3_000_000))\n'done'"
+    ran, record = await recorded(script, limits=Limits(cpu_seconds=60))
+    assert ran is not None
+    # Each part alone takes much less than it may, however busy the machine is, and both together take more.
+    limited = changed(record, limits=Limits(cpu_seconds=0.75 * ran.cpu_ms / 1000))
+    beginning = limited.until(index_of(record, "answered") + 1)
+    repetition = Repetition(beginning, goes_on=True)
+    assert (await resume(sandbox, repetition, where, EchoPort())).value == "done"
+    whole = repetition.record
+    assert whole is not None
+    assert (await replay(sandbox, whole, where)).value == "done"
+
+
+async def test_replay_that_computes_too_long_says_which_limit_ends_it(
+    sandbox: Sandbox, recorded: Recorder
+) -> None:
+    _, record = await recorded("sum(range(50_000_000))\nawait git.git_log()", limits=Limits(cpu_seconds=60))
+    limited = changed(record, limits=Limits(cpu_seconds=0.2)).until(index_of(record, "sent") + 1)
+    with pytest.raises(ReplayInterruptedError) as raised:
+        await resume(sandbox, Repetition(limited, goes_on=True), where, EchoPort())
+    assert raised.value.code == "cpu_limit"
 
 
 async def test_changed_script_diverges_before_anything_is_done(sandbox: Sandbox, recorded: Recorder) -> None:
