@@ -135,9 +135,11 @@ class Waits:
         timeout = arguments.get("timeout")
         if timeout is not None and not _is_duration(timeout):
             raise _invalid("the timeout of portal.event is in seconds, from 0 to a year", timeout)
-        await self._event_url(seq, arguments)  # without a URL, the run cannot wait for the event either
-        journal, name = self._journal_for(EVENT), str(arguments["name"])
+        name, journal = _event_name(arguments), self._journal_for("an event")
         due_at, run = None if timeout is None else journal.store.now() + timeout, journal.piece.run_id
+        # Without a URL the run cannot wait either, unless another portal has told someone its own.
+        if not await journal.store.read(partial(RunTables.has_hook, run=run, name=name)):
+            await self._event_url(seq, arguments)
         payload = partial(RunTables.payload, run=run, name=name)
         known = await journal.store.read(payload)
         if known is None:
@@ -150,12 +152,7 @@ class Waits:
 
     async def _event_url(self, seq: int, arguments: Mapping[str, Json]) -> str:
         """The URL that delivers an event to the run."""
-        name = arguments.get("name")
-        if not (isinstance(name, str) and 0 < len(name) <= MAX_NAME_CHARACTERS and name.isprintable()):
-            raise _invalid(
-                f"an event's name is a text of 1 to {MAX_NAME_CHARACTERS} printable characters", name
-            )
-        journal = self._journal_for("an event")
+        name, journal = _event_name(arguments), self._journal_for("an event")
         if self.runs.public_url is None:
             raise RunsError("no_public_url", "events need a URL, and this portal has none", ASK_OPERATOR)
         await journal.begin()
@@ -195,6 +192,13 @@ def approved_arguments(
             "Nothing was sent. Run the script again: the person is asked about these.",
         )
     return arguments if changed is None else changed
+
+
+def _event_name(arguments: Mapping[str, Json]) -> str:
+    name = arguments.get("name")
+    if isinstance(name, str) and 0 < len(name) <= MAX_NAME_CHARACTERS and name.isprintable():
+        return name
+    raise _invalid(f"an event's name is a text of 1 to {MAX_NAME_CHARACTERS} printable characters", name)
 
 
 def _is_duration(value: Json) -> TypeGuard[float]:

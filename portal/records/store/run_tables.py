@@ -357,6 +357,9 @@ class RunTables(TrailTables):
         self._insert("hooks", {"token_sha256": _sha256(token), "run": run, "name": name, "token": sealed})
         return token
 
+    def has_hook(self, run: str, name: str) -> bool:
+        return bool(self._rows("SELECT 1 FROM hooks WHERE run = ? AND name = ?", run, name))
+
     def knows_hook(self, token: str) -> bool:
         return bool(self._rows("SELECT 1 FROM hooks WHERE token_sha256 = ?", _sha256(token)))
 

@@ -180,6 +180,19 @@ async def test_an_event_wakes_the_run_with_its_payload(tmp_path: Path) -> None:
         assert done["stdout"] == f"https://portal.example/hooks/{token}\n"
 
 
+async def test_event_that_came_is_found_by_a_portal_without_a_url(tmp_path: Path) -> None:
+    runs: Json = {"store": "runs.sqlite", "park_after_seconds": 0.1}
+    async with opened(tmp_path, runs={**runs, "public_url": "https://portal.example"}) as portal:
+        run = (await waiting(portal, "await portal.event('deployed')"))["run_id"]
+        token = await portal.portal.runs.store_or_error().read(lambda file: file.hook(run, "deployed"))
+    with closing(tables_in(tmp_path)) as file, file.transaction():  # while no portal runs
+        file.deliver(token, b'{"version": 3}')
+    async with opened(tmp_path, runs=runs) as portal:
+        assert (await answer_of(portal, run))["result"] == {"version": 3}
+        (refused,) = (await portal.run("await portal.event('other')"))["calls"]
+        assert refused["error"]["code"] == "no_public_url"
+
+
 @pytest.mark.parametrize("more", [{}, {"session": "new"}], ids=["parked", "in its worker"])
 async def test_a_wait_ends_when_its_time_has_come(tmp_path: Path, more: dict[str, Json]) -> None:
     code = """
