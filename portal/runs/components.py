@@ -14,10 +14,16 @@ import structlog
 
 from manifests.kernels import KernelName
 from manifests.own_files import write_whole
-from portal.records.store.records import StoreError
+from portal.records.store.records import DamagedRowError, StoreError
 from portal.records.store.run_tables import RunTables
 from portal.records.store.writer import RunStore
-from sandbox_runtime.errors import RecordError, SandboxError
+from sandbox_runtime.errors import (
+    CacheError,
+    ComponentError,
+    RecordError,
+    ReplayInterruptedError,
+    WorkerStartError,
+)
 from sandbox_runtime.kernels import KERNELS
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
 
@@ -49,23 +55,26 @@ class Components:
             log.warning("component_not_kept", reason=getattr(error, "strerror", None) or str(error))
 
     async def sandbox(self, sha256: str, kernel: KernelName) -> Sandbox:
-        """The sandbox of a kept component. The first time it compiles, for seconds. Raises RecordError: it is gone."""
+        """The sandbox of a kept component. The first time it compiles, for seconds.
+
+        Raises RecordError: it is gone, or cannot be run. Raises ReplayInterruptedError: the store or the disk is
+        to blame, so it can be tried again.
+        """
         async with self._opening:
             if sha256 not in self._opened:
-                path = self._path(sha256)
-                if not path.exists() and not await self._fetch(sha256):
-                    raise RecordError(
-                        f"it began in the guest component {sha256[:12]}..., which is not kept here"
-                    )
+                path, named = self._path(sha256), f"guest component {sha256[:12]}..."
                 opening = open_sandbox(
                     workers=1, component=path, kernel=KERNELS[kernel], progress=self.progress
                 )
                 try:
+                    if not path.exists() and not await self._fetch(sha256):
+                        raise RecordError(f"it began in the {named}, which is not kept here")
                     self._opened[sha256] = await self.stack.enter_async_context(opening)
-                except SandboxError as error:
-                    raise RecordError(
-                        f"its guest component {sha256[:12]}... cannot be run: {error}"
-                    ) from error
+                except (ComponentError, WorkerStartError, DamagedRowError) as error:
+                    raise RecordError(f"its {named} cannot be run: {error}") from error
+                except (CacheError, StoreError, OSError) as error:
+                    log.error("component_not_opened", reason=getattr(error, "strerror", None) or str(error))
+                    raise ReplayInterruptedError(f"its {named} cannot be opened now") from error
             return self._opened[sha256]
 
     async def _fetch(self, sha256: str) -> bool:

@@ -1,15 +1,18 @@
 """The guest component in which a run began is kept as long as the run may need it."""
 
+import hashlib
 from contextlib import AsyncExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from manifests.kernels import JAVASCRIPT, PYTHON, KernelName
+from portal.records.store.records import DatabaseError
 from portal.runs.components import Components
 from sandbox_runtime.aot import component_sha256, guest_component
-from sandbox_runtime.errors import RecordError
+from sandbox_runtime.errors import RecordError, ReplayInterruptedError
 from sandbox_runtime.kernels import KERNELS
 from tests.portal.peers import opened
 from tests.portal.runs.test_waiting import ASKS, approved, git, waiting
@@ -34,6 +37,28 @@ async def test_component_is_kept_for_open_runs_and_deleted_after_them(tmp_path: 
         assert {path.name for path in store.iterdir()} == {"new.wasm"}
         with pytest.raises(RecordError, match="not kept here"):
             await components.sandbox("0" * 64, PYTHON)
+
+
+async def test_component_that_cannot_be_fetched_now_is_fetched_later(tmp_path: Path) -> None:
+    content, folder = guest_component(KERNELS[PYTHON]).read_bytes(), tmp_path / "state" / "components"
+    sha256 = hashlib.sha256(content).hexdigest()
+    answers: list[Any] = [DatabaseError("away"), content, content]
+
+    async def read(work: Any) -> bytes:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return bytes(answer)
+
+    (tmp_path / "state").touch()  # so that nothing can be written there
+    async with AsyncExitStack() as stack:
+        components = Components(folder, stack, print, SimpleNamespace(read=read))  # type: ignore[arg-type]
+        for _ in range(2):
+            with pytest.raises(ReplayInterruptedError) as raised:
+                await components.sandbox(sha256, PYTHON)
+            assert raised.value.code == "sandbox_busy"  # which postpones the run
+        (tmp_path / "state").unlink()
+        assert (await components.sandbox(sha256, PYTHON)).component == sha256
 
 
 SCRIPTS = {
