@@ -67,6 +67,8 @@ _STUCK = (
     "another run from an earlier point."
 )
 
+_DID_BEFORE = "`calls` says what it did before."
+
 _UNWRITTEN = "the store of runs cannot be written now, so a crash of the portal would lose this answer"
 
 AwaitUpstreams: TypeAlias = Callable[[Fleet, Collection[str]], Awaitable[object]]
@@ -297,7 +299,7 @@ class Execution:
             log.error("run_not_journaled", run=run, error=str(error))
             if answer is None:
                 told = unwritten(error, "the run was stopped")
-                answer = _failed(segment, "error", RunError(told.code, told.message, hint=told.hint))
+                answer = _failed(segment, "error", RunError(told.code, told.message, hint=_DID_BEFORE))
             # No portal may resume a run whose client has its answer; one without a client is ended only if held here.
             epoch = journal.epoch if segment.piece.epoch else None
             await self.runs.end(run, answer.status, answer.dump(), epoch)
@@ -364,8 +366,8 @@ class Execution:
             who, where = f"{context.own.caller.queue_key} resumed", segment.limits.where
             result = await resume(sandbox, repetition, where, calls, calls, caller=who, grants=segment.grants)
         except ReplayInterruptedError as error:
-            message, hint = f"the run could not be resumed: {error}", "`calls` says what it did before."
-            return _failed(segment, "error", RunError(error.code, message, hint=hint))
+            message = f"the run could not be resumed: {error}"
+            return _failed(segment, "error", RunError(error.code, message, hint=_DID_BEFORE))
         except (DivergenceError, RecordError) as error:
             log.error("run_stuck", run=segment.piece.run_id, reason=str(error))
             return _failed(segment, "stuck", RunError("stuck", f"the run cannot go on: {error}", hint=_STUCK))

@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import anyio
 import structlog
@@ -41,6 +41,9 @@ OUTCOME_SECONDS: Final = 0.01
 
 RETRY_SECONDS: Final = 1.0
 """Outcomes that could not be written are retried after this time."""
+
+
+Found = TypeVar("Found")
 
 
 class Home(Protocol):
@@ -213,14 +216,9 @@ class Journal:
         return row
 
     async def _row_now(self, seq: int) -> records.CallRow:
-        """Read the call's row. While the store cannot be read, keep trying."""
-        while True:
-            try:
-                found = await self.store.read(partial(RunTables.call, run=self.piece.run_id, seq=seq))
-                break
-            except records.DatabaseError as error:
-                log.error("runs_not_read", run=self.piece.run_id, error=str(error))
-                await anyio.sleep(RETRY_SECONDS)
+        """The call's row, once the store can be read."""
+        row = partial(RunTables.call, run=self.piece.run_id, seq=seq)
+        found = await read_again(partial(self.store.read, row))
         if found is None:
             raise records.FencedError(self.piece.run_id)
         return found
@@ -432,6 +430,16 @@ class JournalWriter:
                 log.error("run_not_journaled", run=self._state.piece.run_id, error=str(error))
         transaction.ended.set()
         self._begin()
+
+
+async def read_again(read: Callable[[], Awaitable[Found]]) -> Found:
+    """Read from the store. While it cannot be read, keep trying."""
+    while True:
+        try:
+            return await read()
+        except records.DatabaseError as error:
+            log.error("runs_not_read", error=str(error))
+            await anyio.sleep(RETRY_SECONDS)
 
 
 def write_rows(tables: RunTables, *, rows: Rows, mask: Redaction, max_age_days: float) -> None:

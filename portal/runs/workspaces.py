@@ -19,7 +19,7 @@ from portal.catalog.authority import Authorization
 from portal.records.store import places
 from portal.records.store.tables import UNSOURCED, Tables
 from portal.records.store.writer import RunStore
-from portal.runs.journal import Journal
+from portal.runs.journal import Journal, read_again
 from sandbox_runtime.grants.files import FileService
 
 
@@ -41,7 +41,7 @@ class SharedWorkspace:
             await self.add(folder, authorization.sources)
 
         async def after() -> None:
-            found = authorization.carry(await self.sources(folder))
+            found = authorization.carry(await read_again(partial(self.sources, folder)))
             if journal is not None:
                 journal.note_sources(found)
 

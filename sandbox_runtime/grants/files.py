@@ -125,18 +125,18 @@ class FileService:
                 # A cancelled wait leaves its thread running; the pool limits how many.
                 loop = asyncio.get_running_loop()
                 value = await loop.run_in_executor(self.threads, self._operate, operation, arguments)
-            state = "done"
+            state, answer = "done", FileAnswer(b"1," + encode(value))
         except FileError as error:
-            state = "failed"
-            return FileAnswer(_error_json(error.name, error.message))
+            state, answer = "failed", FileAnswer(_error_json(error.name, error.message))
         except TimeoutError:
-            return FileAnswer(_error_json("ETIMEDOUT", "the disk did not answer; a change may still happen"))
+            message = "the disk did not answer; a change may still happen"
+            answer = FileAnswer(_error_json("ETIMEDOUT", message))
         finally:
             self._count(is_writing, state, time.monotonic() - began)
-            if self.after is not None:
-                await self.after()
-            self.is_busy = False
-        return FileAnswer(b"1," + encode(value))
+        if self.after is not None:  # not after a cancellation: the run is over, and `after` may wait for long
+            await self.after()
+        self.is_busy = False
+        return answer
 
     def limit(self, key: str) -> str:
         return limit_text(self.grant, key, self.where)

@@ -8,9 +8,10 @@ import pytest
 from mcp_types import CallToolResult, ImageContent, TextContent
 
 from manifests.json_value import Json
-from portal.records.store.records import Seal, StoreError
+from portal.records.store.records import DatabaseError, Seal, StoreError
 from portal.records.store.run_tables import RunTables
 from portal.runs.past import dump_outcome, load_outcome
+from portal.runs.workspaces import SharedWorkspace
 from sandbox_runtime.call_port import CallError, Outcome
 from tests.portal.peers import Peer, opened, states, structured, text
 from tests.portal.rows import failing
@@ -72,6 +73,40 @@ async def test_without_room_for_the_journal_only_calls_that_may_be_repeated_are_
         assert begun.structured_content["error"]["code"] == "journal_failed"
         assert pushed(peer) == []
         assert await portal.result_of(f"{UNSAFE}\nawait push(3)") == 3
+
+
+FILES: Json = {"files": {"workspace": "work", "mode": "write", "share": "all"}}
+
+
+async def test_run_that_ends_because_its_journal_cannot_be_written_does_not_say_that_it_did_nothing(
+    tmp_path: Path,
+) -> None:
+    peer, new = git(), tmp_path / "work" / "new"
+    new.parent.mkdir()
+    async with opened(tmp_path, {"git": peer}, runs=RUNS, capabilities=FILES) as portal:
+        with failing(portal.portal.runs.store, lambda rows: not rows.calls):
+            answer = await portal.run("await git.push(n=1)\nopen('new', 'w').write('x')")
+        assert (answer["error"]["code"], states(answer)[0]) == ("journal_failed", ("git.push", "done"))
+        assert "Nothing was done" not in answer["error"]["hint"]
+    assert pushed(peer) == [1] and not new.exists()
+
+
+async def test_file_is_read_although_the_store_fails_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "given").write_text("given")
+    sources, failures = SharedWorkspace.sources, [DatabaseError("away")]
+
+    async def fail_once(self: SharedWorkspace, folder: str) -> set[str] | None:
+        if failures:
+            raise failures.pop()
+        return await sources(self, folder)
+
+    monkeypatch.setattr(SharedWorkspace, "sources", fail_once)
+    async with opened(tmp_path, runs=RUNS, capabilities=FILES) as portal:
+        assert await portal.result_of("open('given').read()") == "given"
+    assert failures == []
 
 
 def written(path: Path) -> bytes:
