@@ -124,6 +124,32 @@ static JSValue js_has_long_integer(JSContext *js, JSValueConst this, int count, 
   return JS_NewBool(js, found);
 }
 
+/* Ends answers with the zero that the parser needs. Python writes NaN and Infinity, which are not JSON: they become null and
+   1e999, which is read as infinity. */
+static bool make_parsable(text *json) {
+  size_t nans = 0, size = json->size;
+  for (char *at = json->at; (at = memmem(at, json->at + size - at, "NaN", 3)); at += 3) nans++; /* null is longer */
+  char *to = counted(realloc(json->at, size + nans + 1)), *from = to + nans, *end = from + size;
+  if (!to) return false;
+  json->at = to;
+  memmove(from, to, size);
+  if (!nans && !memmem(to, size, "Infinity", 8)) to = from = end;
+  for (bool is_text = false; from < end;) {
+    if (!is_text && (*from == 'N' || *from == 'I')) {
+      const char *number = *from == 'N' ? "null" : "1e999";
+      from += *from == 'N' ? 3 : 8;
+      while (*number) *to++ = *number++;
+    } else {
+      is_text ^= *from == '"';
+      if (*from == '\\') *to++ = *from++;
+      *to++ = *from++;
+    }
+  }
+  *to = 0;
+  json->size = to - json->at;
+  return true;
+}
+
 /* Returns the parsed responses, undefined if there are none, or their text if it has long integers. */
 static JSValue js_exchange(JSContext *js, JSValueConst this, int count, JSValueConst *given) {
   text received = {0};
@@ -134,13 +160,10 @@ static JSValue js_exchange(JSContext *js, JSValueConst this, int count, JSValueC
   host_exchange(outbox, size, (int64_t)timeout_ms, &received);
   JS_FreeCString(js, outbox);
   if (!received.size) return JS_UNDEFINED;
-  char *json = realloc(received.at, received.size + 1); /* the parser needs a zero at its end */
-  counted(json);
-  if (!json) return free(received.at), JS_ThrowOutOfMemory(js);
-  json[received.size] = 0;
-  JSValue result = has_long_integer(json, received.size) ? JS_NewStringLen(js, json, received.size)
-                                                         : JS_ParseJSON(js, json, received.size, "answers");
-  free(json);
+  if (!make_parsable(&received)) return free(received.at), JS_ThrowOutOfMemory(js);
+  JSValue result = has_long_integer(received.at, received.size) ? JS_NewStringLen(js, received.at, received.size)
+                                                                : JS_ParseJSON(js, received.at, received.size, "answers");
+  free(received.at);
   return result;
 }
 

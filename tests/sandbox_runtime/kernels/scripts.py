@@ -17,6 +17,16 @@ SCRIPTS: dict[str, dict[KernelName, str]] = {
         "javascript": "const rows = await Promise.all([...Array(100).keys()].map((i) => git.git_log({i})));\n"
         "rows.map((row) => row.i)",
     },
+    "constants": {
+        "python": "import math\ndef seen(a):\n    x, y, z = a['x'], a['y'], a['z']\n"
+        "    return [math.isnan(x) and math.isnan(z[2]), y == -z[0] == math.inf, z[1]]\n"
+        "a = await git.git_log()\ntry:\n    await git.fails()\nexcept ToolError as e:\n    data = e.data\n"
+        "[seen(a), seen(portal.blocks(a)[1]), seen(data)]",
+        "javascript": "const seen = ({x, y, z}) => "
+        "[x === null && z[2] === null, y === Infinity && z[0] === -Infinity, z[1]];\n"
+        "const a = await git.git_log({}); let data;\ntry { await git.fails({}) } catch (e) { data = e.data }\n"
+        "[seen(a), seen(portal.blocks(a)[1]), seen(data)]",
+    },
     "caught": {
         "python": "try:\n    await git.fails()\nexcept ToolError as e:\n    r = [e.code, str(e), e.hint]\nr",
         "javascript": "let r;\ntry { await git.fails({}) } catch (e) { r = [e.code, e.message, e.hint] }\nr",

@@ -1,6 +1,7 @@
 """What every kernel promises, whatever its language: values, calls, limits, causes of an end, records, sessions."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from manifests.grants import Limits
 from manifests.json_value import Json
 from manifests.kernels import KernelName
-from sandbox_runtime.call_port import Outcome, ToolCall
+from sandbox_runtime.call_port import CallError, Outcome, ToolCall
 from sandbox_runtime.kernels import KERNELS
 from sandbox_runtime.replay import Repetition, replay, resume
 from sandbox_runtime.sandbox import Sandbox, Session, open_sandbox
@@ -82,6 +83,17 @@ async def test_error_has_a_code_and_the_scripts_line(
     error = await run.error(script(name))
     assert error.code == code and line in (None, error.line)
     assert ".py:" not in error.traceback and "library" not in error.traceback
+
+
+async def test_result_that_json_cannot_represent_is_no_error(run: Runner, script: Script) -> None:
+    value: dict[str, Json] = {"x": math.nan, "y": math.inf, "z": [-math.inf, '\\"Infinity', math.nan]}
+
+    async def answer(call: ToolCall) -> Outcome:
+        if call.function == "git.fails":
+            return Outcome(error=CallError("upstream_down", "it is down"), data={**value, "long": 2**60})
+        return Outcome(value, content=[{"type": "text", "text": None}, value], beside=[1])
+
+    assert await run.value(script("constants"), port=answer) == [[True, True, '\\"Infinity']] * 3
 
 
 async def test_unknown_function_names_the_nearest(run: Runner, script: Script) -> None:
