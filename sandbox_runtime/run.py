@@ -40,6 +40,9 @@ A function without a signature is hidden from the script. The script can still c
 _FRAME_SLACK_BYTES = 2 << 20
 """Bytes that a frame of the worker may have beyond its payload."""
 
+_OUTBOX_SLACK_BYTES = 6 << 20
+"""Bytes of other calls that may precede the longest one: a guest sends them once they exceed 1 Mi characters."""
+
 MAX_SCRIPT_BYTES = 1 << 20
 _PREPARE_SECONDS = 5.0
 _REPLACEMENTS = 3
@@ -270,7 +273,7 @@ class Run:
             limits.cpu_seconds,
             limits.memory_mib << 20,
             limits.stdout_bytes,
-            head.longest_call + _FRAME_SLACK_BYTES,
+            head.longest_call + _OUTBOX_SLACK_BYTES,
             limits.result_bytes,
             self.replace is None,
             origin.seed,

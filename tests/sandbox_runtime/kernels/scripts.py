@@ -17,6 +17,12 @@ SCRIPTS: dict[str, dict[KernelName, str]] = {
         "javascript": "const rows = await Promise.all([...Array(100).keys()].map((i) => git.git_log({i})));\n"
         "rows.map((row) => row.i)",
     },
+    "long_texts": {
+        "python": "rows = await asyncio.gather(*[git.git_log(text='%s' * 10_000) for _ in range(110)])\n"
+        "[len(row['text']) for row in rows]",
+        "javascript": "const rows = await Promise.all(Array.from({length: 110}, () => "
+        "git.git_log({text: '%s'.repeat(10_000)})));\nrows.map((row) => [...row.text].length)",
+    },
     "constants": {
         "python": "import math\ndef seen(a):\n    x, y, z = a['x'], a['y'], a['z']\n"
         "    return [math.isnan(x) and math.isnan(z[2]), y == -z[0] == math.inf, z[1]]\n"

@@ -85,6 +85,12 @@ async def test_error_has_a_code_and_the_scripts_line(
     assert ".py:" not in error.traceback and "library" not in error.traceback
 
 
+@pytest.mark.parametrize("letter", ["é", "漢", "😀"])
+async def test_many_calls_at_once_may_have_any_letters(run: Runner, script: Script, letter: str) -> None:
+    """The guest counts characters, and the host bytes."""
+    assert await run.value(script("long_texts") % letter) == [10_000] * 110
+
+
 async def test_result_that_json_cannot_represent_is_no_error(run: Runner, script: Script) -> None:
     value: dict[str, Json] = {"x": math.nan, "y": math.inf, "z": [-math.inf, '\\"Infinity', math.nan]}
 
