@@ -45,6 +45,8 @@ HARMLESS = {
     "look at its parent": "os.getppid()",
     "answer": "end.send(b'')",
 }
+if platform.machine() == "x86_64":  # as a C library of 2020 waits, whatever this machine has
+    HARMLESS["select"] = "check(libc.syscall(23, 0, None, None, None, (ctypes.c_long * 2)(0, 1000)))"
 PROGRAM = """
 import ctypes, json, mmap, os, resource, signal, socket, subprocess, sys, threading, time
 from sandbox_runtime.worker.lockdown import harden, seal
