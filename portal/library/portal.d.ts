@@ -32,6 +32,7 @@ interface Headers extends Pairs {
     forEach(each: (value: string, name: string) => void): void
 }
 
+type BufferSource = ArrayBufferLike | ArrayBufferView
 type FoundFunction = {name: string, upstream: string, tool: string, signature: string, summary: string, stub?: string}
 type Found = {functions: FoundFunction[], total: number, notices: string[], namespaces?: Record<string, any>[]}
 
@@ -40,8 +41,8 @@ interface Portal {
     blocks(result: any): Record<string, any>[]
     text(result: any): string
     fetch(url: string, options?: {method?: string, headers?: Record<string, string>, params?: any, json?: any,
-        body?: string | Uint8Array, timeout?: number, follow_redirects?: boolean, redirect?: string, signal?: any}):
-        Promise<Response>
+        body?: string | BufferSource | URLSearchParams, timeout?: number, follow_redirects?: boolean, redirect?: string,
+        signal?: any}): Promise<Response>
     search(query?: string, options?: {detail?: "brief"|"full", upstream?: string, limit?: number}): Promise<Found>
     describe(function_or_name: any): Promise<FoundFunction>
     resources(upstream?: any): Promise<Record<string, any[]>>

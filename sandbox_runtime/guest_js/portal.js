@@ -23,6 +23,13 @@ const ask = (name, given, upstream) => startCall(`portal.${name}`, { ...given, u
 const rowOf = (row, key, upstream) => (typeof row === "object" && row !== null ? [row[key], upstream ?? row.upstream] : [row, upstream]);
 const upstreamOf = (options) => (typeof options === "object" && options !== null && "upstream" in options ? options.upstream : options);
 
+const bytesOf = (body) => {
+  if (body instanceof ArrayBuffer) return new Uint8Array(body);
+  if (ArrayBuffer.isView(body)) return new Uint8Array(body.buffer, body.byteOffset, body.byteLength);
+  if ((typeof body !== "object" && typeof body !== "function") || body instanceof URLSearchParams) return new Uint8Array(host.encode(wellFormed(`${body}`)));
+  throw new TypeError(`portal.fetch accepts text, bytes or URLSearchParams as body, not ${article(kindOf(body))}: ${getAdvice(advices, body) ?? "pass it as json, or its text"}`);
+};
+
 class Headers {
   #values = new Map();
   constructor(pairs) {
@@ -107,7 +114,7 @@ const portal = {
     }
     const query = params === undefined ? "" : `${new URLSearchParams(params)}`, [base, ...fragment] = `${url}`.split("#");
     const given = { url: [query ? `${base}${base.includes("?") ? "&" : "?"}${query}` : base, ...fragment].join("#"), method: method.toUpperCase(), headers: sent };
-    if (body !== undefined && body !== null) given.body = toBase64(body instanceof Uint8Array ? body : new Uint8Array(host.encode(wellFormed(`${body}`))));
+    if (body !== undefined && body !== null) given.body = toBase64(bytesOf(body));
     if (timeout !== undefined) given.timeout = timeout;
     if (!follow_redirects || redirect === "manual") given.follow_redirects = false;
     return startCall("portal.fetch", given, (data) => new Response(data));

@@ -1,12 +1,14 @@
 """What scripts in JavaScript do to the engine and to our part of it, by mistake or on purpose, stays with them."""
 
 import asyncio
+import base64
 
 import pytest
 
 from manifests.grants import Limits
 from manifests.json_value import Json
 from manifests.kernels import JAVASCRIPT
+from sandbox_runtime.call_port import Outcome, ToolCall
 from sandbox_runtime.sandbox import Sandbox
 from tests.one_sandbox import OneSandbox
 from tests.sandbox_runtime.running import EchoPort, Heard, Runner
@@ -82,6 +84,35 @@ async def test_call_in_a_function_that_nothing_awaits_is_told_so(run: Runner) ->
     )
     [notice] = [notice for notice in result.notices if "git.git_log" in notice]
     assert result.value == 5 and not port.calls and "on line 1 never ran: the script ended first" in notice
+
+
+@pytest.mark.parametrize(
+    ("body", "sent"),
+    [
+        ("Uint8Array.of(1, 200).buffer", b"\x01\xc8"),
+        ("Uint16Array.of(1, 2, 3).subarray(1)", b"\x02\0\x03\0"),
+        ("new DataView(Uint8Array.of(1, 2, 3, 4).buffer, 1, 2)", b"\x02\x03"),
+        ("new URLSearchParams({a: 'ü'})", b"a=%C3%BC"),
+        ("'ü'", "ü".encode()),
+        ("5", b"5"),
+    ],
+)
+async def test_body_of_a_fetch_is_sent_as_its_bytes(run: Runner, body: str, sent: bytes) -> None:
+    bodies = []
+
+    async def fetch(call: ToolCall) -> Outcome:
+        bodies.append(base64.b64decode(str(call.arguments["body"])))
+        return Outcome({"status": 200, "url": "", "headers": [], "body": ""})
+
+    script = f"(await portal.fetch('https://a.b', {{method: 'POST', body: {body}}})).status"
+    assert await run.value(script, port=fetch) == 200
+    assert bodies == [sent]
+
+
+@pytest.mark.parametrize("body", ["{a: 1}", "[1]", "new Date(0)", "() => 1", "git.git_log({})"])
+async def test_body_of_a_fetch_that_is_no_text_is_refused(run: Runner, body: str) -> None:
+    error = await run.error(f"await portal.fetch('https://a.b', {{method: 'POST', body: {body}}})")
+    assert error.message.startswith("TypeError: portal.fetch accepts text, bytes or URLSearchParams")
 
 
 @pytest.mark.parametrize(("block", "kind"), [("null", "a null"), ("[5]", "a number"), ("{}", "an Object")])
