@@ -58,7 +58,8 @@ _X32_CALLS = 0x40000000
 _ALLOW, _KILL, _REFUSE = 0x7FFF0000, 0x80000000, 0x00050001  # the last one is EPERM
 _LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_BITS, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _NO_SUCH_CALL = 0x00050026  # ENOSYS, after which libc falls back to another call
-_CALL_OFFSET, _ARCH_OFFSET, _FIRST_ARGUMENT_OFFSET, _THIRD_ARGUMENT_OFFSET = 0, 4, 16, 32
+_CALL_OFFSET, _ARCH_OFFSET = 0, 4
+_FIRST_ARGUMENT_OFFSET, _SECOND_ARGUMENT_OFFSET, _THIRD_ARGUMENT_OFFSET = 16, 24, 32
 _PROT_EXEC = 4
 _OF_X86_64 = (
     (_LOAD, 0, 0, _ARCH_OFFSET),
@@ -109,11 +110,16 @@ _DENIED_CALLS = (
     41, 53,  # socket, socketpair
     57, 58, 322,  # fork, vfork, execveat
     101, 298, 310, 311, 438,  # ptrace, perf_event_open, process_vm_readv and _writev, pidfd_getfd
+    129, 297, 256, 279, 440,  # rt_sigqueueinfo, rt_tgsigqueueinfo, migrate_pages, move_pages, process_madvise
+    141, 142, 144, 203, 251, 314,  # setpriority, sched_setparam, -scheduler and -affinity, ioprio_set, sched_setattr
     155, 161, 165, 166, 272, 308,  # pivot_root, chroot, mount, umount2, unshare, setns
     248, 249, 250, 304, 321, 323,  # add_key, request_key, keyctl, open_by_handle_at, bpf, userfaultfd
     319, 424, 425, 447,  # memfd_create, pidfd_send_signal, io_uring_setup, memfd_secret
 )  # fmt: skip
 _CLONE, _CLONE3, _CLONE_THREAD = 56, 435, 0x10000
+_PRLIMIT = 302
+_DENIED_REQUESTS = {72: (8, 15), 16: (0x8901, 0x8902)}
+"""Of fcntl and ioctl, what has a descriptor signal another: F_SETOWN, F_SETOWN_EX, FIOSETOWN, SIOCSPGRP."""
 
 
 def harden() -> list[str]:
@@ -241,13 +247,23 @@ def _filter() -> bytes:
 
 
 def _deny_filter() -> bytes:
-    """The BPF program of a confined one: a deny-list, and `clone` for threads only."""
+    """The BPF program of a confined one: a deny-list, `prlimit` of itself only, and `clone` for threads only."""
     steps = [*_OF_X86_64]
     for number in _DENIED_CALLS:
         steps += [(_JUMP_EQUAL, 0, 1, number), (_RETURN, 0, 0, _REFUSE)]
     for number in (_FATAL_CALLS[name] for name in ("kill", "tkill", "tgkill")):
         steps += [(_JUMP_EQUAL, 0, 1, number), (_RETURN, 0, 0, _KILL)]
+    for number, requests in _DENIED_REQUESTS.items():
+        steps += [(_JUMP_EQUAL, 0, 2 + 2 * len(requests), number), (_LOAD, 0, 0, _SECOND_ARGUMENT_OFFSET)]
+        for request in requests:
+            steps += [(_JUMP_EQUAL, 0, 1, request), (_RETURN, 0, 0, _REFUSE)]
+        steps.append((_RETURN, 0, 0, _ALLOW))
     steps += [
+        (_JUMP_EQUAL, 0, 4, _PRLIMIT),
+        (_LOAD, 0, 0, _FIRST_ARGUMENT_OFFSET),
+        (_JUMP_EQUAL, 0, 1, 0),
+        (_RETURN, 0, 0, _ALLOW),
+        (_RETURN, 0, 0, _REFUSE),
         (_JUMP_EQUAL, 0, 1, _CLONE3),  # its flags are in memory
         (_RETURN, 0, 0, _NO_SUCH_CALL),
         (_JUMP_EQUAL, 0, 3, _CLONE),

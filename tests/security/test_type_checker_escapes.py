@@ -37,6 +37,12 @@ ATTEMPTS = {
     "run another program": "os.execv('/bin/true', ['true'])",
     "run a program from memory": "os.memfd_create('x')",
     "trace another": "check(libc.ptrace(16, os.getppid(), 0, 0))",
+    "limit its parent": "resource.prlimit(os.getppid(), resource.RLIMIT_CORE)",
+    "slow its parent down": "os.setpriority(os.PRIO_PROCESS, os.getppid(), os.getpriority(0, os.getppid()))",
+    "move its parent": "os.sched_setaffinity(os.getppid(), os.sched_getaffinity(os.getppid()))",
+    # To itself, because a new kernel has a measure of its own against signals to others.
+    "queue a signal": "check(libc.syscall(129, os.getpid(), 0, (ctypes.c_int * 32)(0, 0, -1)))",
+    "have a pipe send signals": "fcntl.fcntl(os.pipe()[0], fcntl.F_SETOWN, os.getppid())",
     "leave its namespaces": "check(libc.unshare(0x10000000))",
     "use rings": "check(libc.syscall(425, 8, ctypes.create_string_buffer(120)))",
     "fill the memory": "mmap.mmap(-1, 3 << 29, mmap.MAP_PRIVATE)",
@@ -46,10 +52,11 @@ HARMLESS = {
     "read its folder": "os.listdir(sys.base_prefix); open(os.__file__).close()",
     "start threads": "thread = threading.Thread(target=int); thread.start(); thread.join()",
     "use memory": "mmap.mmap(-1, 1 << 28, mmap.MAP_PRIVATE).close()",
-    "use pipes": "os.write(os.pipe()[1], b'1')",
+    "use pipes": "end = os.pipe()[1]; os.set_blocking(end, False); os.write(end, b'1')",
+    "look at its own limits": "resource.getrlimit(resource.RLIMIT_NOFILE)",
 }
 PROGRAM = """
-import ctypes, json, mmap, os, resource, socket, sys, threading
+import ctypes, fcntl, json, mmap, os, resource, socket, sys, threading
 libc = ctypes.CDLL(None, use_errno=True)
 secret = sys.argv[2]
 def check(result):
