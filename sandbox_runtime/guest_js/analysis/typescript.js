@@ -9,6 +9,7 @@ const REFUSED_TYPES = {
   TSExportAssignment: "`export =` does not work here: end the script with the value",
 };
 const STATEMENT = /Statement$|^VariableDeclaration$|^PropertyDefinition$|^Export/;
+const SPACES = /(?:\s+|\/\/.*|\/\*[^]*?\*\/)*/y;
 const MODIFIER = /\b(?:private|public|protected|readonly|override|abstract|declare)\b/g;
 
 /** Replaces the types of a script by spaces. Enums and parameter properties become code on their own lines. */
@@ -16,7 +17,7 @@ class Eraser {
   constructor(text) {
     this.text = text;
     this.chars = text.split("");
-    this.written = []; // [index, text]: written over a character when all types are erased
+    this.written = []; // [index, text, isBehind]: written over a character, or behind it, when all types are erased
   }
 
   erase(start, end) {
@@ -30,7 +31,7 @@ class Eraser {
       if (STATEMENT.test(node.type) && !up.type.startsWith("For")) ends.push(node.end);
       for (const child of this.visit(node)) todo.push([child, node]);
     }
-    for (const [index, text] of this.written) this.chars[index] = text;
+    for (const [index, text, isBehind] of this.written) this.chars[index] = isBehind ? this.chars[index] + text : text;
     // What ended with a type must still end there: the next line may start with `(`.
     for (const end of ends) if (this.chars[end - 1] === " " && this.text[end - 1] !== " ") this.chars[end - 1] = ";";
     return this.chars.join("");
@@ -83,8 +84,15 @@ class Eraser {
     return childrenOf(node, Object.keys(node)).filter((child) => !gone.has(child));
   }
 
+  /** The position behind spaces and comments. */
+  behindSpaces(at) {
+    SPACES.lastIndex = at;
+    return SPACES.test(this.text) && SPACES.lastIndex;
+  }
+
   behindComma(end) {
-    return end + (/^\s*,/.exec(this.text.slice(end, end + 1000))?.[0].length ?? 0);
+    const at = this.behindSpaces(end);
+    return this.text[at] === "," ? at + 1 : end;
   }
 
   mark(mark, from) {
@@ -117,23 +125,24 @@ class Eraser {
     const named = params.filter((each) => each.type === "TSParameterProperty").map(({ parameter }) => (parameter.left ?? parameter).name);
     const first = body.body.find(({ expression }) => expression?.callee?.type === "Super");
     const at = (first?.end ?? body.start + 1) - 1;
-    if (named.length) this.written.push([at, this.text[at] + (first ? ";" : "") + named.map((name) => ` this.${name} = ${name};`).join("")]);
+    if (named.length) this.written.push([at, (first ? ";" : "") + named.map((name) => ` this.${name} = ${name};`).join(""), true]);
   }
 
   /** `enum E { a, b = "x" }` fills an object; a number leads back to its name. */
   enumeration({ id, members, start, end }) {
-    const open = this.text.indexOf("{", id.end);
-    const values = members.map((each) => each.initializer ? this.text.slice(each.initializer.start, each.initializer.end) : "");
-    const used = new Set(values.join(" ").match(/[\w$]+/g));
+    const open = this.behindSpaces(id.end);
+    // Behind the `=`: an initializer itself may start behind a parenthesis.
+    const starts = members.map((each) => each.initializer ? this.behindSpaces(each.id.end) + 1 : each.end);
+    const values = members.map((each, i) => this.text.slice(starts[i], each.end));
+    const used = new Set(values.join(" ").match(/"[^"]*"|'[^']*'|[\w$]+/g)); // not the words of texts
     this.erase(start, open + 1);
     this.written.push([open, `var ${id.name} = ((${id.name}) => {`]);
     let next = "0";
-    for (const { id: key, initializer, start, end } of members) {
+    for (const [i, { id: key, initializer, start, end }] of members.entries()) {
       const quoted = JSON.stringify(key.name ?? key.value), member = `${id.name}[${quoted}]`;
-      this.erase(start, initializer?.start ?? end);
+      this.erase(start, starts[i]);
       this.written.push([start, `${used.has(key.name) ? `const ${key.name} = ` : ""}${member} = ${initializer ? "" : next}`]);
-      const last = initializer ? this.text[end - 1] : start === end - 1 ? this.written.pop()[1] : "";
-      this.written.push([end - 1, `${last}; if (typeof ${member} === "number") ${id.name}[${member}] = ${quoted};`]);
+      this.written.push([end - 1, `; if (typeof ${member} === "number") ${id.name}[${member}] = ${quoted};`, true]);
       this.erase(end, this.behindComma(end));
       next = `${member} + 1`;
     }

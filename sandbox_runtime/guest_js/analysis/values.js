@@ -32,9 +32,9 @@ function returnValue(text, tree, edits, notices) {
     if (type === "ExportNamedDeclaration" && node.declaration) return end(node.declaration, isLast);
     if (type === "ExpressionStatement") {
       node.isValue = true;
-      const { operator, left, argument } = node.expression, isRun = operator === "void" && argument.type === "CallExpression";
-      if (isRun) edits.replace(node.start, argument.start, blank(text.slice(node.start, argument.start))); // `void main()`
-      giveBack(isRun ? { start: argument.start, end: node.end } : node, isRun ? argument : node.expression);
+      const { start, operator, left, argument } = node.expression, isRun = operator === "void" && argument.type === "CallExpression";
+      if (isRun) edits.replace(start, start + operator.length, blank(operator)); // `void main()`
+      giveBack(node, node.expression);
       return operator && left?.type === "Identifier" && node.expression.type === "AssignmentExpression" ? { name: left.name, isBlock: !isLast } : undefined;
     }
     if (type === "VariableDeclaration") {

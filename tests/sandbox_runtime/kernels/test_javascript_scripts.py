@@ -65,6 +65,8 @@ VALUES: list[tuple[str, Any]] = [
     ("const r = later()\nr\nfunction later() { return 6 }", 6),
     ("async () => { return 7 }", 7),
     ("void (async () => { return 7 })()", 7),
+    ("async function main() { return 1 }\nvoid (main());", 1),
+    ("async function main() { return 1 }\n(void main())", 1),
     ("export default 8", 8),
     ("export default async function main() { return 9 }", 9),
     ("export default {a: 1};\nconst later = 2", {"a": 1}),
@@ -117,6 +119,12 @@ TYPES: list[tuple[str, Any]] = [
     ),
     ("enum E { a, b = 5, c, d = 'x', e = b | 8 }\n[E.a, E.c, E[6], E.d, E.e]", [0, 6, "c", "x", 13]),
     ("const enum E {\n  a = 'x',\n}\nE.a", "x"),
+    ("enum P { A = (1 << 0), B = (A << 1) }\n[P.B, P[1]]", [2, "A"]),
+    (
+        "enum A { X /* a, = */, Y /* = */ = 5 // b,\n, 'z' = (7 as number), w }\n[A.X, A.Y, A.z, A.w]",
+        [0, 5, 7, 8],
+    ),
+    ("enum M { new = 'new', b = 1 as number }\n[M.new, M[1]]", ["new", "b"]),
     (
         "class P { constructor(private a = 1, readonly b = 2) {} sum() { return this.a + this.b } }\nnew P().sum()",
         3,
