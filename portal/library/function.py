@@ -26,7 +26,7 @@ from portal.library.schema import CONDITIONS, MAX_DEPTH, arguments_schema, is_ki
 from portal.library.schema_types import (
     MAX_FIELDS,
     SchemaTypes,
-    merged,
+    flattened,
     parts,
     respelt,
     value_doc,
@@ -194,7 +194,7 @@ class Function:
         return self.typescript.summary if kernel == JAVASCRIPT and self.typescript else self.summary
 
     def _brief(self, notation: Notation) -> str:
-        whole = _root_object(arguments_schema(self.recorded.input_schema))
+        whole = root_object(arguments_schema(self.recorded.input_schema))
         nodes, shown, left = whole.get("properties", {}), [], LONGEST_BRIEF
         for each in self.parameters:
             shape = shape_text(nodes.get(each.wire_name, True), notation)
@@ -216,7 +216,7 @@ class Function:
         notation = NOTATIONS[kernel]
         if kernel == JAVASCRIPT and self.typescript:
             return notation.documented(self.typescript.head, self.typescript.documentation)
-        whole = _root_object(arguments_schema(self.recorded.input_schema))
+        whole = root_object(arguments_schema(self.recorded.input_schema))
         nodes = whole.get("properties", {})
         shapes = (
             full_text(nodes.get(each.wire_name, True), told, notation=notation) for each in self.parameters
@@ -272,7 +272,7 @@ def parameters(root: SoundNode, types: SchemaTypes) -> tuple[tuple[Parameter, ..
     Further keywords are allowed if the schema names and forbids none, declares some for some calls only, or declares
     too many.
     """
-    whole = _root_object(root)
+    whole = root_object(root)
     required = dict.fromkeys(whole.get("required", ()), True)
     properties: dict[str, SoundNode] = {**required, **whole.get("properties", {})}
     shown = sorted(properties, key=lambda key: key not in required)[:MAX_FIELDS]
@@ -325,11 +325,11 @@ def _described(node: SoundNode) -> SoundNode:
     return {**inner, **node} if isinstance(inner, dict) else node
 
 
-def _root_object(root: SoundNode) -> dict[str, Any]:
-    """The arguments' schema as one object, with references followed and without the contents of alternatives."""
+def root_object(root: SoundNode) -> dict[str, Any]:
+    """A tool's schema as one object, with references followed and without the contents of alternatives."""
     if not isinstance(root, dict):
         return {}
-    return merged({"allOf": [root]}) if "$ref" in root or "allOf" in root else root
+    return flattened([root]) if "$ref" in root or "allOf" in root else root
 
 
 def _others(root: SoundNode, whole: dict[str, Any], types: SchemaTypes) -> Type | None:

@@ -287,8 +287,14 @@ def merged(node: dict[str, Any]) -> dict[str, Any]:
     typed: list[dict[str, Any]] = [member for member in node["allOf"] if carries_type(member)]
     if len(typed) == 1 and not carries_type(own) and "$ref" in typed[0]:
         return typed[0]
-    whole: dict[str, Any] = {word: own[word] for word in (*ANNOTATIONS, "format", "pattern") if word in own}
-    for part in parts([own, *node["allOf"]]):
+    kept: dict[str, Any] = {word: own[word] for word in (*ANNOTATIONS, "format", "pattern") if word in own}
+    return {**flattened([own, *node["allOf"]]), **kept}
+
+
+def flattened(nodes: Iterable[SoundNode]) -> dict[str, Any]:
+    """The schema of all parts together, as far as types need."""
+    whole: dict[str, Any] = {}
+    for part in parts(nodes):
         _take(whole, part)
     return whole
 

@@ -6,9 +6,10 @@ from copy import deepcopy
 import pytest
 
 from manifests.json_value import Json
+from portal.library.arguments import ArgumentError, bind
 from portal.library.library import Library
 from portal.library.schema import SharedReduction, sound_schema
-from tests.portal.library.sample_tools import an_object, arguments, library, source, tool
+from tests.portal.library.sample_tools import an_object, arguments, function, library, source, tool
 from upstreams.tools import RecordedTool
 
 TEXT, NUMBER = {"type": "string"}, {"type": "integer"}
@@ -120,6 +121,17 @@ def test_arguments_and_results_may_mean_different_things_by_one_name() -> None:
     schema = {**arguments(pet={"$ref": "#/$defs/Pet"}), "$defs": {"Pet": SIZE}}
     [compiled] = library(tool("a", schema, {"$ref": "#/$defs/Pet", "$defs": pets()})).functions.values()
     assert (compiled.parameters[0].annotation, compiled.returns.annotation) == ("Pet", "Pet2")
+
+
+@pytest.mark.parametrize("beside", [{}, {"type": "object"}])
+def test_schema_that_is_a_reference_is_what_it_refers_to(beside: Json) -> None:
+    inner = arguments(("a",), a=TEXT, n={"type": "integer"})
+    schema = {**beside, "$ref": "#/definitions/B", "definitions": {"B": inner}}
+    compiled = function(schema, schema, name="get")
+    assert compiled.brief == "tickets.get(a: str, n?: int) -> {a: str, n?: int}"
+    assert bind(compiled, {"a": "1", "n": None}) == {"a": "1"}
+    with pytest.raises(ArgumentError):
+        bind(compiled, {"a": "1", "m": 2})
 
 
 def test_what_a_definition_refers_to_outside_of_them_is_that_of_its_own_schema() -> None:
