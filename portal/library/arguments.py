@@ -23,7 +23,7 @@ from manifests.json_value import UNKNOWN, Json, SchemaError, SchemaValidator, So
 from manifests.kernels import JAVASCRIPT, PYTHON, KernelName
 from manifests.names import normalized
 from portal.base.plain_text import cut, visible
-from portal.library.function import Function, Parameter, data_in
+from portal.library.function import Function, Parameter, admits, data_in, root_object
 from portal.library.library import nearest_names
 from portal.library.notation import TYPESCRIPT
 from portal.library.schema import is_kind, kind_of, kind_words
@@ -330,8 +330,14 @@ def _arrangements(function: Function, kwargs: Arguments) -> Iterator[Arguments]:
         free = [each for each in function.parameters if {each.name, each.wire_name}.isdisjoint(named)]
         # First as Python binds them. If one of those is also given by name, they fill exactly the missing ones.
         meant = first if all(each in free for each in first) else [each for each in free if each.required]
-        # A lock pins the order of required parameters, but not that of others: two of them could change places.
-        if len(values) == len(meant) and sum(not each.required for each in meant) <= 1:
+        # A lock pins the order of required parameters, but not that of others: two of them could change places. A text
+        # mostly says which one is meant; a number or a boolean does not if another one takes it, too.
+        optional = [each for each in meant if not each.required]
+        if optional and isinstance(values[-1], int | float):
+            nodes = root_object(function.arguments.root).get("properties", {})
+            others = (each for each in free if not each.required and each not in meant)
+            optional += (each for each in others if admits(nodes.get(each.wire_name, True), values[-1]))
+        if len(values) == len(meant) and len(optional) <= 1:
             yield dict(zip((each.name for each in meant), values, strict=True)) | named
     else:
         yield named

@@ -211,6 +211,7 @@ REFUSED = [
     (LIST, {"*0": "a", "*1": "3"}),
     (LIST, {"*0": "a", "*1": 3, "*2": [], "*3": {}, "*4": "c", "*5": 1}),
     (FREE, {"*0": {"data": {}}}),
+    (DELETE, {"*0": "a", "*1": True}),
     (DELETE, {"*0": "a", "*1": True, "*2": False}),
     (LIST, {"Repo": "a", "repo_": "b"}),
     (LIST, {"repo": {"repo": "a"}}),
@@ -230,6 +231,17 @@ REFUSED = [
 @pytest.mark.parametrize(("compiled", "kwargs"), REFUSED, ids=range(len(REFUSED)))
 def test_call_is_refused_where_it_would_be_a_guess(compiled: Function, kwargs: dict[str, Json]) -> None:
     assert wire(compiled, kwargs) is None
+
+
+@pytest.mark.parametrize("value", [True, 3, 2.5])
+def test_order_of_optional_parameters_moves_no_number_and_no_boolean(value: Json) -> None:
+    """A lock has the same pin for both orders."""
+    names, kind = ("dry_run", "force"), {"type": ["boolean", "number"]}
+    for order in (names, names[::-1]):
+        compiled = function(arguments(("path",), path=TEXT, **dict.fromkeys(order, kind)))
+        with pytest.raises(ArgumentError, match="keyword arguments only") as refused:
+            normalize_arguments(compiled, {"*0": "a", "*1": value}, repairs=True)
+        assert all(name in refused.value.hint for name in names)
 
 
 def test_repair_is_told_with_what_it_changed() -> None:
