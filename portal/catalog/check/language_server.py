@@ -46,6 +46,7 @@ RETRY_SECONDS: Final = 30.0
 
 _WARM_SECONDS: Final = 30.0
 _MAX_HEADER_BYTES: Final = 4096
+_MAX_MESSAGE_BYTES: Final = 8 << 20
 CREATED, CHANGED, _DELETED = 1, 2, 3
 _CONFINED: Final = ("sandbox_runtime.worker.lockdown", "run_confined")
 
@@ -318,7 +319,9 @@ class LanguageServer(ABC):
         with _as_server_error():
             header = await self._stdout.receive_until(b"\r\n\r\n", _MAX_HEADER_BYTES)
             fields = dict(line.split(b":", 1) for line in header.lower().split(b"\r\n"))
-            return json.loads(await self._stdout.receive_exactly(int(fields[b"content-length"])))
+            if (length := int(fields[b"content-length"])) > _MAX_MESSAGE_BYTES:
+                raise LanguageServerError("it sent a message that is too long")
+            return json.loads(await self._stdout.receive_exactly(length))
 
 
 @contextmanager

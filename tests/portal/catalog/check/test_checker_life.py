@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Self
 
 import anyio
 import pytest
@@ -114,6 +115,28 @@ async def test_arguments_are_checked_without_ty(tmp_path: Path, monkeypatch: pyt
         ("invalid_arguments", True),
         ("unchecked", False),
     ]
+
+
+ENDLESS = "import sys; print('Content-Length: 100000000', end='\\r\\n\\r\\n', flush=True); sys.stdin.read()"
+
+
+class EndlessServer(TyServer):
+    """Announces a message of 100 MB and sends none of it."""
+
+    starts = 0
+
+    @classmethod
+    async def start(cls, folder: Path) -> Self:
+        cls.starts += 1
+        return cls(await anyio.open_process([sys.executable, "-c", ENDLESS]), folder)
+
+
+async def test_type_checker_that_announces_too_long_a_message_is_restarted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(language_server, "ANSWER_SECONDS", 10)
+    assert await TypeChecker(tmp_path, EndlessServer).findings([], "1") is None
+    assert EndlessServer.starts == 2
 
 
 HOSTILE = [
