@@ -186,7 +186,7 @@ class Catalog:
                 await alone.enter_async_context(self._readers)
             touched = await anyio.to_thread.run_sync(self._written, snapshot.library)
             if self._checker is not None:
-                await self._checker.update(snapshot.library, touched or frozenset())
+                await self._checker.update(snapshot.library, touched)
             self.snapshot = replace(snapshot, is_on_disk=touched is not None)
 
     def _build(

@@ -89,10 +89,13 @@ class Checker:
         """Whether it needs TypeScript declarations beside Python's stubs."""
         return self._typescript is not None
 
-    async def update(self, library: Library, changed: Collection[Path]) -> None:
-        """Set the library whose stubs are on disk now, and its changed files."""
+    async def update(self, library: Library, changed: Collection[Path] | None) -> None:
+        """Set the library whose stubs are on disk now, and its changed files; None if they are not known."""
         for types in filter(None, (self._types, self._typescript)):
-            types.update(changed)
+            if changed is None:
+                await types.end()  # its next process reads all of them
+            else:
+                types.update(changed)
         self._library = library
 
     async def check(

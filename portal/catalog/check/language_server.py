@@ -84,6 +84,11 @@ class TypeChecker:
                 await self.close()
             self._is_used = False
 
+    async def end(self) -> None:
+        """End the server between two scripts."""
+        async with self._turns.turn(""):
+            await self.close()
+
     async def close(self) -> None:
         """End the server; the next script starts it again."""
         server, self._server = self._server, None

@@ -1,11 +1,13 @@
 """The library follows the upstreams: a caller never sees one older than it waited for, a running script its own."""
 
+import errno
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -14,7 +16,9 @@ import pytest
 from mcp_types import CallToolResult
 
 from manifests.json_value import Json
+from manifests.own_files import write_whole
 from portal.catalog import catalog as catalogs
+from portal.catalog.check import language_server
 from portal.server.views import stub_folder
 from tests.portal.peers import (
     DEADLINE_SECONDS,
@@ -83,6 +87,36 @@ async def test_a_disk_that_is_full_costs_the_check_and_nothing_else(tmp_path: Pa
         assert await portal.result_of("await store.echo(a=1)") == {"a": 1}
         assert not portal.portal.catalog.snapshot.is_on_disk
     stubs.unlink()
+
+
+async def test_stubs_of_a_rebuild_that_failed_midway_are_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_then_fail(path: Path, data: bytes, **how: Any) -> None:
+        write_whole(path, data, **how)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(language_server, "ANSWER_SECONDS", DEADLINE_SECONDS)
+    async with opened(tmp_path, {"store": Peer(tool("echo"))}) as portal:
+
+        async def told(field: str) -> list[str]:
+            """What is told of `b`, once the tool declares a result with this field only."""
+            output = schema(**{field: {"type": "integer"}})
+            portal.portal.fleet["store"].tools = (
+                RecordedTool("echo", "", {"type": "object"}, output, {}, None),
+            )
+            portal.portal.catalog.note_change()
+            answer = await portal.run("r = await store.echo(b=1)\nr['b']")
+            return [each for each in answer.get("notices", ()) if "'b' is not a known field" in each]
+
+        await portal.search("echo")
+        assert len(await told("a")) == 1
+        with monkeypatch.context() as full:
+            full.setattr("portal.library.library.write_whole", write_then_fail)
+            await told("b")
+            assert not portal.portal.catalog.snapshot.is_on_disk
+        assert await told("b") == []
+        assert portal.portal.catalog.snapshot.is_on_disk
 
 
 CHANGE = f"""
