@@ -41,7 +41,7 @@ _OF_EMOJI: Final = re.compile(
 _LINE_SEPARATORS: Final = re.compile(r"\r\n|[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _SENTENCE_END: Final = re.compile(r"(?<!\be\.g)(?<!\bi\.e)(?<!\betc)(?<!\bvs)[.!?](?=\s|$)|[。！？]")
 _DEPRECATED: Final = re.compile(
-    r"(?i)(?:^|[.!?\n]\s*|[(\[])\W*deprecated\b(?=\s*(?:[^\w\s]|$|(?:since|in|as|use|please)\b))"
+    r"(?i)(?:^|[.!?\n(\[])\W*deprecated\b(?=\s*(?:[^\w\s]|$|(?:since|in|as|use|please)\b))"
     r"|\bthis \w+(?: is| has been)(?: now)? deprecated\b"
 )
 _BLANK_LINES: Final = re.compile(r"\n[ \t]*(?:\n[ \t]*)+")

@@ -65,7 +65,7 @@ _MAX_CONTAINERS: Final = 5_000
 _MOST_INTEGER: Final = 10**21
 """From here on, JavaScript clients also send a float."""
 _TRUTHS: Final = {"True": True, "False": False}
-_SINGLE: Final = re.compile(r"[A-Za-z0-9_./:@#+-]*[A-Za-z0-9][A-Za-z0-9_./:@#+-]*")
+_SINGLE: Final = re.compile(r"[_./:@#+-]*[A-Za-z0-9][A-Za-z0-9_./:@#+-]*")
 _NOTHING: Final = frozenset({"empty", "false", "n/a", "na", "nil", "none", "nothing", "null", "undefined"})
 
 Arguments: TypeAlias = dict[str, Json]

@@ -54,7 +54,7 @@ MAX_ITEMS: Final = 12
 _FIRST_ITEMS: Final = 6
 _MAX_ARGUMENT_TEXTS: Final = 200
 _LONGEST_ARGUMENT_TEXT: Final = 1_000
-_BETWEEN_NAMES: Final = re.compile(r"\s*[,;|\n，、；]\s*")
+_BETWEEN_NAMES: Final = re.compile(r"[,;|\n，、；]")
 _MANY_FIELDS: Final = 30
 _MANY_ALIKE: Final = 3
 
@@ -154,7 +154,7 @@ def _texts(value: Json, depth: int) -> Iterator[str]:
     """Strings in arguments, casefolded and split at list separators. Prose is not split: its words name fields."""
     if isinstance(value, str):
         if len(value) <= _LONGEST_ARGUMENT_TEXT:
-            yield from _BETWEEN_NAMES.split(value.strip().casefold())
+            yield from map(str.strip, _BETWEEN_NAMES.split(value.casefold()))
     elif isinstance(value, dict | list) and depth < MAX_DEPTH:
         for child in value.values() if isinstance(value, dict) else value:
             yield from _texts(child, depth + 1)

@@ -9,7 +9,7 @@ import pytest
 from manifests.json_value import Json
 from manifests.names import identifier
 from portal.catalog.search.query import _without_accents
-from portal.library.arguments import ArgumentError, normalize_arguments
+from portal.library.arguments import ArgumentError, normalize_arguments, repaired
 from portal.library.results import content_of, script_value
 from tests.portal.library.sample_tools import an_object, arguments, function, library, tool
 from upstreams.tools import MISSING, ToolResult
@@ -24,6 +24,11 @@ MANY = {f"parameter_{n}": TEXT for n in range(60)}
 def refused(keywords: list[str]) -> None:
     with pytest.raises(ArgumentError):
         normalize_arguments(function(arguments(**MANY)), dict.fromkeys(keywords, 1), repairs=True)
+
+
+def item() -> None:
+    labels = function(arguments(labels={"type": "array", "items": TEXT}))
+    assert repaired(labels, {"labels": "a" * 200_000 + "!"}) is None
 
 
 def compiled_types() -> None:
@@ -67,8 +72,9 @@ def at_most(seconds: float) -> Iterator[None]:
         compiled_types,
         repeated,
         literals,
+        item,
     ],
-    ids=["identifier", "search", "property", "keyword", "keywords", "types", "texts", "literals"],
+    ids=["identifier", "search", "property", "keyword", "keywords", "types", "texts", "literals", "item"],
 )
 def test_much_takes_no_longer_than_its_size(work: Callable[[], object]) -> None:
     with at_most(1.0):
