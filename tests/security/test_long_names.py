@@ -3,14 +3,18 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import cycle, islice
 
 import pytest
 
 from manifests.json_value import Json
 from manifests.names import identifier
+from portal.catalog.check.diagnostics import syntax_diagnostics
 from portal.catalog.search.query import _without_accents
+from portal.catalog.snapshot import Snapshot
 from portal.library.arguments import ArgumentError, normalize_arguments, repaired
 from portal.library.results import content_of, script_value
+from sandbox_runtime.result import LibraryUse, Prepared, ScriptProblem
 from tests.portal.library.sample_tools import an_object, arguments, function, library, tool
 from upstreams.tools import MISSING, ToolResult
 
@@ -53,6 +57,35 @@ def literals() -> None:
     content_of(result, script_value(result, None))
 
 
+def snapshot(**results: Json) -> Snapshot:
+    """A library with these functions and what they return."""
+    tools = (tool(name, arguments(), result) for name, result in results.items())
+    return Snapshot(library(*tools), None, {}, {})
+
+
+def told_results(result: Json, *names: str) -> set[str]:
+    """What hints say of the results of these functions, after 1,000 mistakes in their use."""
+    told = (
+        ScriptProblem(1, "unknown_field", "r has no attribute 'b'", name, f"tickets.{name}", "r")
+        for name in islice(cycle(names), 1_000)
+    )
+    results = snapshot(**dict.fromkeys(names, result))
+    found = [*syntax_diagnostics(Prepared("r.b", problems=tuple(told)), results, repairs=True)]
+    assert len(found) == 1_000
+    return {each.hint for each in found if "It returns {" in each.hint}
+
+
+def mistakes() -> None:
+    assert told_results(an_object(**{f"p{n}": an_object(**MANY) for n in range(50)}), "get")
+
+
+def calls() -> None:
+    lists = {"anyOf": [{"type": "array", "items": {"anyOf": [TEXT, {"type": "array", "items": TEXT}]}}] * 5}
+    uses = tuple(LibraryUse("tickets", "get", 1, 1, {"a": [n] * 30}) for n in range(300))
+    library_ = library(tool("get", arguments(a=lists)))
+    assert [*syntax_diagnostics(Prepared("", uses=uses), Snapshot(library_, None, {}, {}), repairs=True)]
+
+
 @contextmanager
 def at_most(seconds: float) -> Iterator[None]:
     """Of computing: a machine may be busy."""
@@ -73,9 +106,18 @@ def at_most(seconds: float) -> Iterator[None]:
         repeated,
         literals,
         item,
+        mistakes,
+        calls,
     ],
-    ids=["identifier", "search", "property", "keyword", "keywords", "types", "texts", "literals", "item"],
+    ids=[
+        *("identifier", "search", "property", "keyword", "keywords", "types", "texts", "literals"),
+        *("item", "mistakes", "calls"),
+    ],
 )
 def test_much_takes_no_longer_than_its_size(work: Callable[[], object]) -> None:
     with at_most(1.0):
         work()
+
+
+def test_hints_show_the_results_of_a_few_functions_only() -> None:
+    assert len(told_results(an_object(a=TEXT, c=TEXT), *(f"get_{n}" for n in range(100)))) == 8

@@ -1,6 +1,7 @@
 """What the facts about a script say of its use of the library, worded for the model."""
 
 import re
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -10,7 +11,7 @@ from manifests.kernels import JAVASCRIPT, PYTHON, KernelName
 from manifests.names import STANDARD_LIBRARY
 from portal.catalog.snapshot import Snapshot
 from portal.library.arguments import ArgumentError, normalize_arguments
-from portal.library.function import Function
+from portal.library.function import Function, root_object
 from portal.library.library import squeezed
 from sandbox_runtime.call_port import CallError
 from sandbox_runtime.result import FROM_RESULT, SPREAD, UNKNOWN_VALUE, LibraryUse, Prepared
@@ -29,6 +30,12 @@ class Diagnostic:
 
 _MAX_NEAREST: Final = 8
 """Missing functions of one script for which the nearest names are searched, which takes up to 0.1 s each."""
+
+_MAX_RESULTS: Final = 8
+"""Functions of one script whose results hints show, which takes up to 0.1 s each."""
+
+_ARGUMENTS_SECONDS: Final = 0.5
+"""CPU time after which the arguments of a script's further calls are not checked. They are before each call is sent."""
 
 _CALLERS: Final = frozenset(
     {"call", "call_tool", "callTool", "call_mcp_tool", "execute_tool", "invoke_tool", "run_tool", "use_tool"}
@@ -53,26 +60,25 @@ def syntax_diagnostics(
 
     `repairs` says whether invalid arguments are repaired where the meaning is certain.
     """
+    results: dict[str, tuple[str, Mapping[str, str]]] = {}
     for problem in prepared.problems:
         refuses = problem.line in prepared.unguarded_lines and problem.code != "keys_only"
-        function = snapshot.library.functions.get(snapshot.canonical(problem.function))
-        shape = function.returns.shape_in(kernel) if function is not None else ""
-        fields = _fields(function)
-        named = [each for each in fields if problem.message.endswith(f" {each!r}")]
-        if problem.code != "keys_only" or (fields and not named):
-            meant = named or fields
-            fix = (
-                _FIELD[kernel].format(problem.name, meant[0])
-                if len(meant) == 1 and meant[0]
-                else problem.hint
-            )
+        name, word = snapshot.canonical(problem.function), problem.message.rpartition(" ")[2]
+        if name not in results and len(results) < _MAX_RESULTS:
+            results[name] = _result(snapshot.library.functions.get(name), kernel)
+        shape, fields = results.get(name, ("", {}))
+        if problem.code != "keys_only" or (fields and word not in fields):
+            meant = fields.get(word) or "".join(fields.values() if len(fields) == 1 else ())
+            fix = _FIELD[kernel].format(problem.name, meant) if meant else problem.hint
             hint = " ".join(filter(None, [fix, f"It returns {shape}." if shape else ""]))
             yield Diagnostic(problem.line, problem.message, hint, refuses, problem.code)
     absences: dict[str, Diagnostic] = {}
+    until = time.thread_time() + _ARGUMENTS_SECONDS
     for use in prepared.uses:
         absence = _absence(use, snapshot, kernel, with_nearest=len(absences) < _MAX_NEAREST)
         if absence is None:
-            yield from _argument_diagnostics(use, prepared, snapshot, kernel, repairs=repairs)
+            if time.thread_time() < until:
+                yield from _argument_diagnostics(use, prepared, snapshot, kernel, repairs=repairs)
             continue
         refuses = use.line in prepared.unguarded_lines
         former = absences.get(absence.message)
@@ -83,11 +89,13 @@ def syntax_diagnostics(
     yield from absences.values()
 
 
-def _fields(function: Function | None) -> list[str]:
-    """The declared fields of its result, if that is an object; "" for one that is not a plain name."""
-    declared = function.returns.declared if function is not None else None
-    fields = declared.get("properties", ()) if isinstance(declared, dict) else ()
-    return [each if re.fullmatch(r"\w{1,60}", each) else "" for each in fields]
+def _result(function: Function | None, kernel: KernelName) -> tuple[str, Mapping[str, str]]:
+    """The shape of its result, and the fields of an object by their literals; "" for one that is not a plain name."""
+    if function is None:
+        return "", {}
+    fields = root_object(function.returns.declared).get("properties", ())
+    plain = (each if re.fullmatch(r"\w{1,60}", each) else "" for each in fields)
+    return function.returns.shape_in(kernel), {repr(each): each for each in plain}
 
 
 def _absence(
