@@ -4,12 +4,18 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import cycle, islice
+from pathlib import Path
 
+import anyio
 import pytest
 
 from manifests.json_value import Json
 from manifests.names import identifier
+from portal.catalog.check.checker import Checker
 from portal.catalog.check.diagnostics import syntax_diagnostics
+from portal.catalog.check.language_server import Finding, TypeChecker
+from portal.catalog.check.ty_findings import TypeFindings
+from portal.catalog.check.ty_server import TyServer
 from portal.catalog.search.query import _without_accents
 from portal.catalog.snapshot import Snapshot
 from portal.library.arguments import ArgumentError, normalize_arguments, repaired
@@ -63,6 +69,12 @@ def snapshot(**results: Json) -> Snapshot:
     return Snapshot(library(*tools), None, {}, {})
 
 
+def blank_lines() -> None:
+    checker = Checker(TypeChecker(Path(), TyServer))
+    script = Prepared("np.array(1)\n" + "\n" * 200_000, uses=(LibraryUse("np", "array", 1),))
+    anyio.run(checker.check, script, snapshot())
+
+
 def told_results(result: Json, *names: str) -> set[str]:
     """What hints say of the results of these functions, after 1,000 mistakes in their use."""
     told = (
@@ -86,6 +98,17 @@ def calls() -> None:
     assert [*syntax_diagnostics(Prepared("", uses=uses), Snapshot(library_, None, {}, {}), repairs=True)]
 
 
+def coroutines(text: str) -> None:
+    """Each line uses the name of a coroutine as if it were its value; below them is the text."""
+    names = [f"x{n}" for n in range(1_000)]
+    source = "\n".join([*(f'{name}["a"]' for name in names), *(f"{name} = f()" for name in names), ""])
+    script = Prepared((source + text * 100_000)[:100_000], frozenset({"tickets"}))
+    message = "Cannot subscript object of type `CoroutineType[Any, Any, int]` with no `__getitem__` method"
+    findings = [Finding("not-subscriptable", message, n, 0, n, len(f"x{n - 1}")) for n in range(1, 1_001)]
+    found = [*TypeFindings(script, snapshot(), repairs=True).diagnostics(findings)]
+    assert {each.code for each in found} == {"not_awaited"}
+
+
 @contextmanager
 def at_most(seconds: float) -> Iterator[None]:
     """Of computing: a machine may be busy."""
@@ -106,12 +129,17 @@ def at_most(seconds: float) -> Iterator[None]:
         repeated,
         literals,
         item,
+        blank_lines,
         mistakes,
         calls,
+        lambda: coroutines("# x0:x1:x2"),
+        lambda: coroutines("# for for "),
+        lambda: coroutines("x0    "),
+        lambda: coroutines("\n"),
     ],
     ids=[
         *("identifier", "search", "property", "keyword", "keywords", "types", "texts", "literals"),
-        *("item", "mistakes", "calls"),
+        *("item", "lines", "mistakes", "calls", "annotations", "loops", "spaces", "blank"),
     ],
 )
 def test_much_takes_no_longer_than_its_size(work: Callable[[], object]) -> None:

@@ -145,7 +145,7 @@ class Checker:
         is_cacheable = typed is not None and not any(each.code in _UNCACHEABLE_CODES for each in found)
         if typed is None:
             found.append(_UNCHECKED)
-        else:
+        elif typed:
             wrong = {(each.line, each.code) for each in found}
             worded = TypeFindings if kernel == PYTHON else TypescriptFindings
             added = worded(prepared, snapshot, repairs=self._repairs).diagnostics(typed)

@@ -44,6 +44,10 @@ ty holds 43 MB, and starts in 0.06 s.
 RETRY_SECONDS: Final = 30.0
 """Pause after a failed start. During the pause no script waits for the server."""
 
+MOST_FINDINGS: Final = 100
+"""Findings of one script that are used. Each is looked up in it, which takes up to a millisecond in a long one."""
+
+_LONGEST_MESSAGE: Final = 1_000
 _WARM_SECONDS: Final = 30.0
 _MAX_HEADER_BYTES: Final = 4096
 _MAX_MESSAGE_BYTES: Final = 8 << 20
@@ -175,7 +179,7 @@ class Finding:
     def of(cls, item: Json) -> Self:
         start, end = item["range"]["start"], item["range"]["end"]
         places = start["line"] + 1, start["character"], end["line"] + 1, end["character"]
-        return cls(str(item.get("code") or ""), item["message"], *places)
+        return cls(str(item.get("code") or ""), item["message"][:_LONGEST_MESSAGE], *places)
 
 
 class LanguageServer(ABC):

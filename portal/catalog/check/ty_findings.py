@@ -2,13 +2,15 @@
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Set
+from functools import cached_property
 from typing import Final
 
 from manifests.json_value import Json
 from manifests.kernels import PYTHON
 from portal.catalog.check.diagnostics import AWAIT, Diagnostic, argument_error, is_from_result
-from portal.catalog.check.language_server import Finding
+from portal.catalog.check.language_server import MOST_FINDINGS, Finding
 from portal.catalog.snapshot import Snapshot
 from sandbox_runtime.result import LibraryUse, Prepared
 
@@ -21,6 +23,10 @@ _UNKNOWN_KEY: Final = re.compile(
 _NO_ATTRIBUTE: Final = re.compile(r"^Object of type `(?:list\[)?(\w+)\]?` has no attribute `(\w+)`")
 _COROUTINE: Final = re.compile(r"^(?:Cannot subscript object|Object) of type `CoroutineType\[")
 _COROUTINE_USED: Final = re.compile(r"(\w+)(\([^()]*\))?(?:\[[^\[\]]*\]|\.\w+)?")
+# These read a whole script at once: a hostile one would take minutes without the bounds.
+_BOUND: Final = re.compile(r"(?<![\w.])(\w++)(?=\s*+(?::[^=\n]{0,200}+)?:?=(?!=))")
+_BEHIND: Final = re.compile(r"\bfor\b(.*)|\bas\s+(\w+)")
+_CLASS: Final = re.compile(r"^[ \t]*class (\w+)", re.MULTILINE)
 _METHODS: Final = frozenset(name for kind in (dict, list, str, int, float) for name in dir(kind))
 """Methods of JSON values. A result may have another type than its tool declares, so calls of these are not reported."""
 _KEYWORD: Final = re.compile(r"(\w+)\s*=")
@@ -49,20 +55,21 @@ class TypeFindings:
         modules = (library.module(name) for name in prepared.names & library.namespaces.keys())
         self._typed_dicts = {
             first or second for module in modules for first, second in _TYPED_DICT.findall(module)
-        }.difference(re.findall(r"^\s*class (\w+)", prepared.source, re.MULTILINE))
+        }.difference(_CLASS.findall(prepared.source))
 
-    def diagnostics(self, findings: Iterable[Finding]) -> Iterator[Diagnostic]:
+    def diagnostics(self, findings: Sequence[Finding]) -> Iterator[Diagnostic]:
         readers = {
             "invalid-argument-type": self._argument,
             "invalid-typed-dict-key": self._key,
             "missing-attribute": self._attribute,
         }
         is_reported = any(problem.code == "not_awaited" for problem in self._prepared.problems)
-        for finding in findings:
+        known = [each for each in findings if each.rule in readers or _COROUTINE.match(each.message)]
+        for finding in known[:MOST_FINDINGS]:
             if _COROUTINE.match(finding.message):
                 if not is_reported:
                     yield from self._coroutine(finding)
-            elif finding.rule in readers:
+            else:
                 yield from readers[finding.rule](finding)
 
     def _diagnostic(self, finding: Finding, message: str, hint: str, code: str) -> Diagnostic:
@@ -73,11 +80,21 @@ class TypeFindings:
         used = _COROUTINE_USED.fullmatch(self._lines[finding.line - 1], finding.column, finding.end_column)
         if used is None:
             return
-        bindings = re.findall(rf"(?<![\w.]){used[1]}\s*(?::[^=\n]*)?:?=(?!=)", self._prepared.source)
-        others = re.search(rf"(?:\bfor\b.*|\bas\s+){used[1]}\b", self._prepared.source)
-        if len(bindings) <= 1 and (bindings or used[2]) and not others:
+        bindings = self._bindings[used[1]]
+        if bindings <= 1 and (bindings or used[2]) and used[1] not in self._bound_otherwise:
             message = f"{used[1]}{used[2] or ''} is used as a value, and was not awaited"
             yield self._diagnostic(finding, message, AWAIT[PYTHON], "not_awaited")
+
+    @cached_property
+    def _bindings(self) -> Counter[str]:
+        """How often each name is assigned to."""
+        return Counter(_BOUND.findall(self._prepared.source))
+
+    @cached_property
+    def _bound_otherwise(self) -> Set[str]:
+        """The names that a `for` or an `as` may bind."""
+        behind = (" ".join(texts) for texts in _BEHIND.findall(self._prepared.source))
+        return {name for text in behind for name in re.findall(r"\w+", text)}
 
     def _key(self, finding: Finding) -> Iterator[Diagnostic]:
         """An undeclared field of a result: only a notice, because results may have undeclared fields."""

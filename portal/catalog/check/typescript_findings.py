@@ -7,14 +7,13 @@ their results are used.
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
 from manifests.json_value import Json
 from manifests.kernels import JAVASCRIPT
 from portal.catalog.check.diagnostics import AWAIT, Diagnostic, argument_error, is_from_result
-from portal.catalog.check.language_server import Finding
+from portal.catalog.check.language_server import MOST_FINDINGS, Finding
 from portal.catalog.snapshot import Snapshot
 from portal.library.function import Function
 from portal.library.library import nearest_names
@@ -41,9 +40,6 @@ _TRIED_BEFORE: Final = re.compile(r"(?:\|\||&&|[!?:]|\b(?:typeof|if\s*\(|isArray
 _TRIED_AFTER: Final = re.compile(r"\]?\s*(?::\s*[\w$]+\s*)?(?:\?|\|\||&&|!?[-+*/]?=)")
 _REPLACED: Final = re.compile(r"(?:to|from|required in) type '\(?Promise<")
 _LONGEST_AROUND: Final = 300
-_LONGEST_MESSAGE: Final = 1_000
-_MOST_FINDINGS: Final = 100
-"""Each is looked up in the script, which takes up to a millisecond in a long one."""
 
 _KIND: Final = re.compile(
     r"(?P<array>.*\[\]$|\[|readonly |Array<)|(?P<string>string$|[\"`])|(?P<number>number$|bigint$|-?\d)"
@@ -71,7 +67,7 @@ class TypescriptFindings:
     def diagnostics(self, findings: Sequence[Finding]) -> Iterator[Diagnostic]:
         is_told = any(problem.code == "not_awaited" for problem in self._prepared.problems)
         known = [each for each in findings if each.rule in _NOT_ASSIGNABLE | _NO_PROPERTY | _NOT_A_VALUE]
-        cut = [replace(each, message=each.message[:_LONGEST_MESSAGE]) for each in known[:_MOST_FINDINGS]]
+        cut = known[:MOST_FINDINGS]
         # TypeScript knows one type of a name: it does not see that a promise was replaced by its value.
         is_told = is_told or any(_REPLACED.search(each.message) for each in cut)
         tried = frozenset(self._tried(cut))
