@@ -21,6 +21,7 @@ from manifests.portal_manifest import UpstreamSection
 from upstreams.errors import UpstreamIncompleteError
 from upstreams.transports.messages import unsendable
 from upstreams.transports.notifications import AbandonedRequests
+from upstreams.transports.wire import MAY_BE_OF_ABANDONED
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -173,8 +174,9 @@ class ServerRequestRouter:
     ) -> T | ErrorData:
         """Answer a request that does not name its call: for the latest call, if all have one owner."""
         calls = [*self._calls]
+        abandoned = self._abandoned.owners() if MAY_BE_OF_ABANDONED.get() else set()
         try:
-            owners = {each.owner for each in calls} | self._abandoned.owners()
+            owners = {each.owner for each in calls} | abandoned
             if method != LIST_ROOTS and len(owners) != 1:
                 raise QuestionError("question_refused", "it is unknown which caller to ask")
             request_handler = calls[-1].request_handler if calls else None
@@ -191,7 +193,7 @@ class ServerRequestRouter:
                     call.questions.discard(question)
             return ErrorData(code=INVALID_REQUEST, message="the call of this request is over")
         except QuestionError as error:
-            is_its_own = len(calls) == 1 and not self._abandoned.owners()
+            is_its_own = len(calls) == 1 and not abandoned
             for call in calls:
                 if call.request_handler is not None:
                     call.request_handler.not_answered(error, is_its_own=is_its_own)

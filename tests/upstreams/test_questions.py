@@ -1,13 +1,19 @@
 """Questions of older upstreams, which do not say which call they belong to; and requests that were abandoned."""
 
+import json
+from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
 import pytest
 from mcp_types import CreateMessageRequestParams, CreateMessageResult, ErrorData, SamplingMessage, TextContent
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
 
 from manifests.json_value import Json
 from manifests.portal_manifest import HttpUpstream, SamplingRules
+from tests.upstreams.peers import DEADLINE_SECONDS, fleet_at
+from tests.upstreams.raw_http_server import RawHttpServer
 from upstreams.errors import UpstreamIncompleteError
 from upstreams.questions import SAMPLE, QuestionError, ServerRequestRouter
 from upstreams.transports.notifications import AbandonedRequests
@@ -24,9 +30,8 @@ def sampling_router() -> ServerRequestRouter:
 class Person:
     """Takes until told to answer."""
 
-    owner = "somebody"
-
-    def __init__(self, **answer: Json) -> None:
+    def __init__(self, owner: str = "somebody", **answer: Json) -> None:
+        self.owner = owner
         self.is_asked, self.may_answer = anyio.Event(), anyio.Event()
         self.heard: list[tuple[str, bool]] = []
         self._answer = answer
@@ -107,3 +112,68 @@ def abandoned(*owners: str | None) -> AbandonedRequests:
     for request_id, owner in enumerate(owners):
         requests.add(request_id, owner)
     return requests
+
+
+class Asking(RawHttpServer):
+    """Asks on the stream of the call `own`; during other calls on the stream for all. `hang` is never answered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unasked, self.sent = anyio.create_memory_object_stream[str](10)
+        self.reply, self.replies = anyio.create_memory_object_stream[dict[str, Any]](10)
+
+    async def _handle(self, request: Request) -> Response:
+        message = await request.json() if request.method == "POST" else {}
+        if message.get("id") != "asked":
+            return await super()._handle(request)
+        await self.reply.send(message)
+        return Response(status_code=202)
+
+    def _end_session(self, request: Request) -> Response:
+        if request.method != "GET":
+            return super()._end_session(request)
+        return StreamingResponse(self.sent, media_type="text/event-stream")
+
+    async def _call(self, message: dict[str, Any]) -> Response:
+        if message["params"]["name"] == "hang":
+            self.is_hanging.set()
+            await anyio.sleep_forever()
+        return StreamingResponse(self._ask(message), media_type="text/event-stream")
+
+    async def _ask(self, call: dict[str, Any]) -> AsyncIterator[str]:
+        params = PARAMS.model_dump(by_alias=True, exclude_none=True)
+        question = event(id="asked", method=SAMPLE, params=params)
+        if call["params"]["name"] == "own":
+            yield question
+        else:
+            await self.unasked.send(question)
+        is_answered = "result" in await self.replies.receive()
+        yield event(id=call["id"], result={"structuredContent": {"is_answered": is_answered}})
+
+
+def event(**message: Json) -> str:
+    return f"data: {json.dumps({'jsonrpc': '2.0', **message})}\n\n"
+
+
+async def test_question_that_may_be_about_a_call_that_was_given_up_is_refused() -> None:
+    """What comes on a call's own stream is about that call; a stream of all calls says nothing."""
+    said: dict[str, Json] = {"role": "assistant", "model": "m", "content": {"type": "text", "text": "hello"}}
+    server = Asking()
+    async with fleet_at(server.app, sampling={}) as fleet:
+
+        async def is_answered(tool: str, person: Person) -> Json:
+            person.may_answer.set()
+            result = await fleet.one.call(tool, {}, seconds=DEADLINE_SECONDS, request_handler=person)
+            return result.structured
+
+        ann, bob = Person("ann", **said), Person("bob", **said)
+        assert await is_answered("beside", bob) == {"is_answered": True}
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(is_answered, "hang", ann)
+            await server.is_hanging.wait()
+            tasks.cancel_scope.cancel()
+        bob = Person("bob", **said)
+        assert await is_answered("beside", bob) == {"is_answered": False}
+        assert (bob.is_asked.is_set(), bob.heard) == (False, [("question_refused", False)])
+        assert await is_answered("own", bob) == {"is_answered": True}
+        assert await is_answered("beside", ann) == {"is_answered": True}

@@ -18,7 +18,7 @@ import anyio
 import httpx2
 from anyio.abc import AsyncResource, TaskGroup, TaskStatus
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER, NAME_BEARING_METHODS
-from mcp.shared.message import ClientMessageMetadata, SessionMessage
+from mcp.shared.message import ClientMessageMetadata, ServerMessageMetadata, SessionMessage
 from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -213,7 +213,8 @@ class HttpTransport(AsyncResource):
                 if is_answer_to(request.id, message.id):
                     self._check_session(message, request)
                     is_answered = True
-            await self._hand_over(SessionMessage(message))
+            related = None if request is None else ServerMessageMetadata(related_request_id=request.id)
+            await self._hand_over(SessionMessage(message, related))
         return is_answered
 
     def _check_session(self, answer: JSONRPCMessage, request: JSONRPCRequest) -> None:

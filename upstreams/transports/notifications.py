@@ -36,6 +36,7 @@ class AbandonedRequests:
 
     def add(self, request_id: RequestId, owner: str | None) -> None:
         """Note a request of `owner` (None: of no particular caller) that was not answered."""
+        self._forget_old()
         self._abandoned[request_id] = owner, anyio.current_time() + ABANDONED_SECONDS
 
     def answered(self, request_id: RequestId | None) -> bool:
@@ -43,10 +44,13 @@ class AbandonedRequests:
         return request_id is not None and self._abandoned.pop(request_id, None) is not None
 
     def owners(self) -> Set[str | None]:
+        self._forget_old()
+        return {owner for owner, _ in self._abandoned.values()}
+
+    def _forget_old(self) -> None:
         now = anyio.current_time()
         while self._abandoned and next(iter(self._abandoned.values()))[1] <= now:
             del self._abandoned[next(iter(self._abandoned))]
-        return {owner for owner, _ in self._abandoned.values()}
 
 
 class Notifications:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -24,6 +25,9 @@ from upstreams.transports.notifications import AbandonedRequests, Notifications
 log = structlog.get_logger()
 
 _CLOSED: Final = object()
+
+MAY_BE_OF_ABANDONED: Final = ContextVar("MAY_BE_OF_ABANDONED", default=True)
+"""Whether the upstream's request that is handled may belong to an abandoned call; not on another call's own stream."""
 
 Answer: TypeAlias = types.JSONRPCResponse | types.JSONRPCError
 
@@ -64,7 +68,7 @@ class Wire(JSONRPCDispatcher):
         self._awaited: dict[types.RequestId, _Request] = {}
         self._limits = limits
         self.closes_requests = closes_requests
-        """Whether an abandoned request is closed, and with it any further message about it."""
+        """Whether each request has its own stream, which is closed if it is abandoned."""
         self.notifications = Notifications()
         self.abandoned = AbandonedRequests()
         """Abandoned calls, whose requests are not answered."""
@@ -109,7 +113,7 @@ class Wire(JSONRPCDispatcher):
             failure = failure_of(error.error) if isinstance(error, MCPError) else None
             is_sent = failure is None or failure.outcome == "unknown"
             is_open = key in self._awaited and (answered.cancelled() or not answered.done())
-            if is_sent and is_open and not self.closes_requests:
+            if is_sent and is_open:
                 for owner in owners:
                     self.abandoned.add(key, owner)
             if not isinstance(error, MCPError) and options.get("cancel_on_abandon", True):
@@ -203,8 +207,15 @@ class Wire(JSONRPCDispatcher):
                 self.notifications.handle(method)
             return True
 
+        async def handle(
+            context: dispatcher.DispatchContext[Any], method: str, params: Mapping[str, Any] | None
+        ) -> dict[str, Any]:
+            # Each request is handled in its own task.
+            MAY_BE_OF_ABANDONED.set(context.message_metadata is None)
+            return await on_request(context, method, params)
+
         try:
-            await super().run(on_request, on_notify, intercept, **options)
+            await super().run(handle, on_notify, intercept, **options)
         finally:
             self.ending.ended.set()
             for request in self._awaited.values():
