@@ -3,6 +3,7 @@
     UpstreamError
     ├── UpstreamUnavailableError        the call was not sent
     │   ├── UpstreamUnreadError         the server does not read its stdin
+    │   ├── UpstreamForgottenError      the server forgot the session before it read the call
     │   ├── UpstreamDownError           the upstream is down
     │   │   └── UpstreamNeedsLoginError     a person has to sign in
     │   └── UpstreamCircuitOpenError    the circuit breaker is open
@@ -80,6 +81,10 @@ class UpstreamUnavailableError(UpstreamError):
 
 
 class UpstreamUnreadError(UpstreamUnavailableError):
+    pass
+
+
+class UpstreamForgottenError(UpstreamUnavailableError):
     pass
 
 

@@ -75,7 +75,7 @@ class Retirement:
 
     def note(self, failure: errors.UpstreamError, now: float, *, has_answered: bool) -> bool:
         """Retire the session, if a new connection may help after this failure of a call. Returns whether it does."""
-        is_lost = isinstance(failure, errors.UpstreamSessionError)
+        is_lost = isinstance(failure, errors.UpstreamSessionError | errors.UpstreamForgottenError)
         is_refusal = is_lost or isinstance(
             failure, errors.UpstreamUnauthorizedError | errors.UpstreamDownError
         )

@@ -18,7 +18,7 @@ from tests.upstreams.oauth_peer import replayed
 from tests.upstreams.peers import Clock, fleet_at, fleet_of, http_peer
 from tests.upstreams.raw_http_server import RawHttpServer
 from upstreams import connector
-from upstreams.errors import UpstreamError, UpstreamSessionError, UpstreamTimeoutError
+from upstreams.errors import UpstreamError, UpstreamForgottenError, UpstreamSessionError, UpstreamTimeoutError
 from upstreams.health import FAILURES_IN_A_ROW
 from upstreams.session import REFUSAL_GRACE_SECONDS
 from upstreams.tools import ToolResult
@@ -156,6 +156,18 @@ async def test_message_refused_by_an_sse_server_fails_alone(
         assert gate.arrivals == arrivals
         may_end.set()
     assert results[-1].structured == {"result": "held"}
+
+
+async def test_tool_that_answers_404_takes_no_session_after_the_other() -> None:
+    server = RawHttpServer()
+    async with fleet_at(server.app) as fleet:
+        server.call_answer = Response('{"detail":"no such ticket"}', 404, media_type="application/json")
+        for _ in range(3):
+            with pytest.raises(UpstreamForgottenError):
+                await fleet.call("echo")
+        assert (server.sessions_opened, fleet.one.state.status) == (2, "ready")
+        server.call_answer = None
+        await fleet.call("echo")
 
 
 async def test_grace_after_a_refusal_outlasts_a_failed_attempt_and_a_slow_listing() -> None:

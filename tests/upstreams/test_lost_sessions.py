@@ -3,10 +3,10 @@
 import pytest
 from mcp_types import JSONRPCRequest
 
-from upstreams.errors import UpstreamError, UpstreamSessionError, UpstreamUnavailableError
+from upstreams.errors import UpstreamError, UpstreamForgottenError, UpstreamSessionError
 from upstreams.transports.http_errors import lost_session
 
-AGAIN, RETIRED = UpstreamUnavailableError, UpstreamSessionError
+AGAIN, RETIRED = UpstreamForgottenError, UpstreamSessionError
 ID = "5f2b9c0e"
 CALL, ABOUT_SESSIONS = (
     JSONRPCRequest(jsonrpc="2.0", id=1, method="tools/call", params={"name": "act", "arguments": arguments})

@@ -146,7 +146,7 @@ def lost_session(
 
     None if it is about something else, or the request had no session. `code` is the JSON-RPC error code. `answered` is
     the request if the error has its id, so the server has parsed it. docs/upstreams.md, "Lost sessions", has the table.
-    After an UpstreamUnavailableError the call is sent again; after an UpstreamSessionError the next has a new session.
+    After an UpstreamForgottenError the call is sent again; after an UpstreamSessionError the next has a new session.
 
     An error names the session by its id, or by the words above. With the request's id it may be a tool's own error.
 
@@ -161,6 +161,6 @@ def lost_session(
     if (status == HTTPStatus.NOT_FOUND and is_for_sure) or (
         status == HTTPStatus.BAD_REQUEST and answered is None and says_so
     ):
-        return errors.UpstreamUnavailableError
+        return errors.UpstreamForgottenError
     is_gone = status in (HTTPStatus.NOT_FOUND, HTTPStatus.GONE) and code not in _ABOUT_THE_CALL
     return errors.UpstreamSessionError if says_so or is_gone else None
