@@ -7,7 +7,7 @@ task, a failure affects only that call, and `MessageReader` caps and parses what
 Source: MCP 2026-07-28, basic/transports/streamable-http; 2025-06-18, basic/transports; 2024-11-05, basic/transports.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -61,6 +61,9 @@ _PASSING: Final = (408, 409, 425, 429)  # 409: the server has not yet noticed th
 
 _LINES_PER_UNIT: Final = 4
 """Lines of an event stream that count as one unsolicited message."""
+
+_BLANK_LINES: Final = (b"\n\n", b"\n\r", b"\r\r")
+"""The line breaks at the end of an event; with "\\r\\n", another "\\n" follows."""
 
 _SMALL_CHUNK_BYTES: Final = 64
 _UNITS_PER_SMALL_CHUNK: Final = 5
@@ -234,23 +237,28 @@ class HttpTransport(AsyncResource):
         """The events of a response, until it ends or breaks off. Raises UpstreamError: one is too long."""
         # UTF-8, optionally with a byte order mark.
         kind = {"content-type": f"{_EVENTS}; charset=utf-8-sig"}
-        lines = httpx2.Response(200, headers=kind, content=self._lines(response), request=response.request)
-        async with aclosing(response):
-            try:
-                async for event in httpx2.EventSource(lines, max_event_size=self._limits.message_bytes):
+        # Here and not in `_lines`, which ends only when it is collected.
+        with self._limits.buffering() as add, suppress(UpstreamLostError):  # the stream may be resumed
+            lines = self._lines(response, add)
+            content = httpx2.Response(200, headers=kind, content=lines, request=response.request)
+            async with aclosing(response):
+                async for event in httpx2.EventSource(content, max_event_size=None):
                     yield event
-            except httpx2.SSEError:
-                most = f"{self._limits.message_bytes} bytes (message_bytes)"
-                raise UpstreamAnswerError(
-                    f"sent an event of more than {most}, or one that is unreadable"
-                ) from None
-            except UpstreamLostError:
-                pass  # the stream may be resumed
 
-    async def _lines(self, response: httpx2.Response) -> AsyncIterator[bytes]:
-        """The lines of an event stream. They count as unsolicited messages, because most carry no message."""
+    async def _lines(self, response: httpx2.Response, add: Callable[[int], None]) -> AsyncIterator[bytes]:
+        """The lines of an event stream. They count as unsolicited messages, because most carry no message.
+
+        `add` gets the change of the bytes since the last blank line, which the parser holds.
+        """
+        held_bytes, last = 0, b""
         async for chunk in _chunks(response):
-            self._limits.take_unsolicited(max(chunk.count(b"\n"), chunk.count(b"\r")) / _LINES_PER_UNIT)
+            lines = max(chunk.count(b"\n"), chunk.count(b"\r"))
+            self._limits.take_unsolicited(lines / _LINES_PER_UNIT + _units(chunk))
+            recent = last + chunk
+            blank = max(map(recent.rfind, _BLANK_LINES)) if lines else -1
+            unfinished_bytes = held_bytes + len(chunk) if blank < 0 else len(recent) - blank - 2
+            add(unfinished_bytes - held_bytes)
+            held_bytes, last = unfinished_bytes, chunk[-1:]
             yield chunk
 
 
@@ -296,8 +304,7 @@ class StreamableHttp(HttpTransport):
         if response.is_success and kind == "application/json":
             with self._limits.buffering() as add:
                 async for chunk in _chunks(response):
-                    if len(chunk) < _SMALL_CHUNK_BYTES:
-                        self._limits.take_unsolicited(_UNITS_PER_SMALL_CHUNK)
+                    self._limits.take_unsolicited(_units(chunk))
                     add(len(chunk))
                     body += chunk
             return bytes(body)
@@ -447,6 +454,11 @@ async def _chunks(response: httpx2.Response) -> AsyncIterator[bytes]:
             yield chunk
     except httpx2.RequestError as error:
         raise UpstreamLostError(describe(error)) from error
+
+
+def _units(chunk: bytes) -> int:
+    """What a chunk counts as, because of its size."""
+    return _UNITS_PER_SMALL_CHUNK if len(chunk) < _SMALL_CHUNK_BYTES else 0
 
 
 async def _read_prefix(response: httpx2.Response) -> bytes:

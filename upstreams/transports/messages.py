@@ -107,11 +107,11 @@ class InboundLimits:
             self._buffered_bytes += count
             if held_bytes > self.message_bytes:
                 raise UpstreamAnswerError(
-                    f"the answer has more than {self.message_bytes} bytes (message_bytes)"
+                    f"sent a message of more than {self.message_bytes} bytes (message_bytes)"
                 )
             if self._buffered_bytes > MAX_BUFFERED_MESSAGES * self.message_bytes:
                 raise UpstreamAnswerError(
-                    f"the concurrent answers have more than {MAX_BUFFERED_MESSAGES} times "
+                    f"sent concurrent answers of more than {MAX_BUFFERED_MESSAGES} times "
                     f"{self.message_bytes} bytes (message_bytes): make fewer large calls at once"
                 )
 

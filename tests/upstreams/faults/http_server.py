@@ -107,6 +107,7 @@ class FaultyHttpServer:
         self.events: bytes | None = None
         """The answer to a GET that resumes a stream; None refuses it."""
         self.resumptions = 0
+        self.may_go_on = asyncio.Event()
         self.unasked: Fault | None = None
         """The answer to a GET that resumes nothing; None refuses it."""
         self.known: set[str] = set()
@@ -304,9 +305,22 @@ def flood(head: bytes, unit: bytes) -> Fault:
     return fault
 
 
-CHUNKED = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
-body_in_drops = flood(CHUNKED, b"1\r\n \r\n" * 100)
-"""One that never ends, in chunks of one byte."""
+def in_drops(kind: str) -> Fault:
+    """A body that never ends, in chunks of one byte."""
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nTransfer-Encoding: chunked\r\n\r\n"
+    return flood(head.encode(), b"1\r\n \r\n" * 100)
+
+
+def unfinished_events(size_bytes: int) -> Fault:
+    """An event that takes so much before its last line comes, which it does once the server lets it."""
+
+    async def fault(exchange: Exchange) -> None:
+        result = {"content": [], "_meta": {"padding": "x" * (size_bytes - 200)}}
+        await exchange.events(b"data: " + exchange.body(result=result))
+        await exchange.server.may_go_on.wait()
+        await exchange.raw(b"\n\n")
+
+    return fault
 
 
 def flood_of_events(unit: bytes) -> Fault:

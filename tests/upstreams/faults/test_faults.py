@@ -29,6 +29,7 @@ from tests.upstreams.faults.http_server import Fault as Strike
 from upstreams import health
 from upstreams.health import FAILURES_IN_A_ROW
 from upstreams.questions import MAX_ROUNDS
+from upstreams.transports.messages import MAX_BUFFERED_MESSAGES
 
 OK = Seen("ok", "done")
 LOST = Seen("upstream_lost", "unknown")
@@ -200,11 +201,32 @@ async def test_call_over_http_is_sent_again_only_if_it_may_be(tmp_path: Path, fa
 
 
 @pytest.mark.usefixtures("open_no_longer")
-async def test_body_in_drops_is_cut_off(tmp_path: Path) -> None:
-    server = FaultyHttpServer(acted(faulty.body_in_drops))
+@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
+async def test_body_in_drops_is_cut_off(tmp_path: Path, kind: str) -> None:
+    server = FaultyHttpServer(acted(faulty.in_drops(kind)))
     async with server.serving(), bench(tmp_path, {"url": server.url}) as bench_:
         assert await bench_.call_beside("faulty.act") == UNREADABLE
         await bench_.until("failing")
+        assert await bench_.call("faulty.fine") == OK
+
+
+async def test_unfinished_events_of_one_connection_are_limited_together(tmp_path: Path) -> None:
+    message_bytes, seen = 65_536, list[Seen]()
+    server = FaultyHttpServer(faulty.unfinished_events(message_bytes), always=True)
+    async with (
+        server.serving(),
+        bench(tmp_path, {"url": server.url, "message_bytes": message_bytes}) as bench_,
+    ):
+
+        async def call() -> None:
+            seen.append(await bench_.call("faulty.act"))
+            if len(seen) == 2:
+                server.may_go_on.set()
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(MAX_BUFFERED_MESSAGES + 2):
+                tasks.start_soon(call)
+        assert seen == [UNREADABLE] * 2 + [OK] * MAX_BUFFERED_MESSAGES
         assert await bench_.call("faulty.fine") == OK
 
 
