@@ -14,7 +14,7 @@ from manifests.json_value import Json
 from manifests.portal_manifest import HttpUpstream, SamplingRules
 from tests.upstreams.peers import DEADLINE_SECONDS, fleet_at
 from tests.upstreams.raw_http_server import RawHttpServer
-from upstreams.errors import UpstreamIncompleteError
+from upstreams.errors import UpstreamError, UpstreamIncompleteError
 from upstreams.questions import SAMPLE, QuestionError, ServerRequestRouter
 from upstreams.transports.notifications import AbandonedRequests
 
@@ -177,3 +177,38 @@ async def test_question_that_may_be_about_a_call_that_was_given_up_is_refused() 
         assert (bob.is_asked.is_set(), bob.heard) == (False, [("question_refused", False)])
         assert await is_answered("own", bob) == {"is_answered": True}
         assert await is_answered("beside", ann) == {"is_answered": True}
+
+
+class AskingInRounds(RawHttpServer):
+    """Asks in its answer to `ask`, as since 2026-07-28, and refuses all other calls."""
+
+    def __init__(self, refusal: Response) -> None:
+        super().__init__()
+        self._refusal = refusal
+        self.asked: list[bool] = []
+        """Of each call of `ask` whether it came with an answer."""
+
+    async def _call(self, message: dict[str, Any]) -> Response:
+        if message["params"]["name"] != "ask":
+            return self._refusal
+        self.asked.append("inputResponses" in message["params"])
+        return self._answer(message, self.result_text if self.asked[-1] else json.dumps(asking(SAMPLE)))
+
+
+@pytest.mark.parametrize("status", [401, 404])
+async def test_answer_is_sent_though_another_call_was_refused_and_has_a_new_connection(status: int) -> None:
+    server = AskingInRounds(Response(status_code=status))
+    async with fleet_at(server.app, sampling={}) as fleet, anyio.create_task_group() as tasks:
+        person, contents = Person(role="assistant"), list[Json]()
+
+        async def ask() -> None:
+            result = await fleet.one.call("ask", {}, seconds=DEADLINE_SECONDS, request_handler=person)
+            contents.append(result.content)
+
+        tasks.start_soon(ask)
+        await person.is_asked.wait()
+        with pytest.raises(UpstreamError):
+            await fleet.call("echo")
+        assert server.sessions_opened == 2
+        person.may_answer.set()
+    assert (server.asked, contents) == ([False, True], [[]])

@@ -73,6 +73,7 @@ class Wire(JSONRPCDispatcher):
         self.abandoned = AbandonedRequests()
         """Abandoned calls, whose requests are not answered."""
         self.ending = ending or Ending()
+        self._has_ended = False
 
     async def send_raw_request(
         self,
@@ -94,7 +95,8 @@ class Wire(JSONRPCDispatcher):
         options = opts or {}
         request_id = options.get("request_id", next(self._ids))
         await anyio.lowlevel.checkpoint_if_cancelled()  # nothing was sent yet, so nothing has to be cancelled
-        if self.ending.ended.is_set():
+        # A retired connection still takes the answers of a person for a call that began on it.
+        if self._has_ended or self.ending.cut_off_reason:
             raise _closed()
         answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         key = dispatcher.coerce_request_id(request_id)
@@ -217,6 +219,7 @@ class Wire(JSONRPCDispatcher):
         try:
             await super().run(handle, on_notify, intercept, **options)
         finally:
+            self._has_ended = True
             self.ending.ended.set()
             for request in self._awaited.values():
                 if not request.answered.done():
