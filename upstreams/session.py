@@ -118,7 +118,8 @@ class Session:
         except TimeoutError:
             return False
         except MCPError as error:
-            return failure_of(error.error) is None and not is_closed(error.error)
+            # A refusal is an answer, too. One that retires the session leaves the calls in flight alone.
+            return not isinstance(await self._failure(error), errors.UpstreamLostError)
         return True
 
     async def call(self, call: Call, deadline: float) -> ToolResult:

@@ -105,6 +105,43 @@ async def test_nobody_waits_for_a_server_that_takes_no_notice(monkeypatch: pytes
             await fleet.call("echo")
 
 
+class Pinged(RawHttpServer):
+    """Refuses to be pinged, and holds every call."""
+
+    def __init__(self, refusal: Response) -> None:
+        super().__init__()
+        self._refusal = refusal
+        self.hangs_on_calls = True
+        self._ping, self.pings = anyio.create_memory_object_stream[None](10)
+
+    async def _handle(self, request: Request) -> Response:
+        message = await request.json() if request.method == "POST" else {}
+        if message.get("method") != "ping":
+            return await super()._handle(request)
+        await self._ping.send(None)
+        return self._refusal
+
+
+@pytest.mark.parametrize(("status", "sessions"), [(429, 1), (503, 1), (405, 1), (401, 2), (404, 2)])
+async def test_refused_ping_is_an_answer(status: int, sessions: int) -> None:
+    server = Pinged(Response(status_code=status))
+    async with fleet_at(server.app) as fleet, anyio.create_task_group() as tasks:
+        results = list[ToolResult]()
+
+        async def call() -> None:
+            results.append(await fleet.call("echo"))
+
+        tasks.start_soon(call)
+        await server.is_hanging.wait()
+        for _ in range(2):  # the second ping comes after the answer to the first has been read
+            with pytest.raises(UpstreamTimeoutError):
+                await fleet.call("wait", seconds=0.2)
+            await server.pings.receive()
+            await fleet.until(lambda: fleet.history.count(("one", "ready")) == sessions)
+        server.may_go_on.set()
+    assert (len(results), server.sessions_opened) == (1, sessions)
+
+
 class Gate:
     """Stands before an HTTP server, and refuses one call with a status."""
 
