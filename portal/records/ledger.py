@@ -145,7 +145,8 @@ def summarised(rows: list[dict[str, Json]], most: int) -> list[dict[str, Json]]:
             key = "…", *key[1:]
         answered = {"answered_by": row["answered_by"]} if key[2] else {}
         group = groups.setdefault(
-            key, {"seq": row.get("seq"), "function": key[0], "state": key[1], "ms": 0.0, **answered, "count": 0}
+            key,
+            {"seq": row.get("seq"), "function": key[0], "state": key[1], "ms": 0.0, **answered, "count": 0},
         )
         group["count"] += row.get("count", 1)
         # Calls may be concurrent, so a sum could exceed the duration of the script.

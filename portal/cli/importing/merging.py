@@ -108,7 +108,7 @@ class Target:
         return text
 
     def write(self, text: str) -> None:
-        """Write the manifest whole or not at all. Raises OSError: that fails, or it was created meanwhile."""
+        """Write the manifest whole or not at all. Raises OSError: that fails, or it exists by now."""
         target = Path(os.path.realpath(self.path))
         if not self.is_there and target.exists():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
