@@ -126,15 +126,18 @@ class RunRoutes:
         new, query = NewRun.of(await _body(request)), Query.of(dict(request.query_params))
         caller = self._caller(request)
         asked = ExecuteCode(new.code, timeout_seconds=new.timeout_seconds, background=True, kernel=new.kernel)
-        run = (await self.runs.start(self.profile(caller.profile), asked, caller)).run_id
-        owner = caller.run_owner
-        with anyio.move_on_after(query.wait):
-            while query.wait:
-                news = self.runs.changes.news
-                if (await self._read(partial(find_run, run=run, owner=owner), owner)).state not in OPEN:
-                    break
-                await news.wait()
-        answer = await self.runs.answer(run, owner)
+        answer = await self.runs.start(self.profile(caller.profile), asked, caller)
+        run, owner = answer.run_id, caller.run_owner
+        try:
+            with anyio.move_on_after(query.wait):
+                while query.wait:
+                    news = self.runs.changes.news
+                    if (await self._read(partial(find_run, run=run, owner=owner), owner)).state not in OPEN:
+                        break
+                    await news.wait()
+            answer = await self.runs.answer(run, owner)
+        except StoreError as error:  # it has started: a client that reads of a failure would start it again
+            log.error("runs_not_read", run=run, error=str(error))
         return await _json(answer.structured, 202 if answer.status in OPEN else 200, Location=f"/runs/{run}")
 
     async def listed(self, request: Request) -> Response:
@@ -160,7 +163,8 @@ class RunRoutes:
         return await _json(partial(details, seen))
 
     async def cancel(self, request: Request) -> Response:
-        return await self.show(request, await self.runs.cancel(*_named(request)))
+        run = await self.runs.cancel(*_named(request))
+        return await self._changed(request, run, {"run_id": run, "state": "cancelled"})
 
     async def fork(self, request: Request) -> Response:
         fork, (run, _), caller = Fork.of(await _body(request)), _named(request), self._caller(request)
@@ -178,11 +182,8 @@ class RunRoutes:
         more: Json = {"stands": given.decision == "approve_later", "arguments": given.arguments}
         more |= {"is_approved": is_approved, "reason": given.reason}
         run = await self.runs.decide(run, seq, _decider(request), **more)
-        try:
-            return await self.show(request, run)
-        except RunsError:  # it has ended, and only its owner gets its answer
-            decided = {"run_id": run, "seq": seq, "decision": "approved" if is_approved else "denied"}
-            return await _json(lambda: decided)
+        decision = "approved" if is_approved else "denied"
+        return await self._changed(request, run, {"run_id": run, "seq": seq, "decision": decision})
 
     async def deliver(self, request: Request) -> Response:
         """Deliver an event. Anyone who knows the URL may."""
@@ -229,6 +230,16 @@ class RunRoutes:
                 if silence.cancelled_caught:
                     yield ": keep-alive\n\n"
                     written_at = anyio.current_time()
+
+    async def _changed(self, request: Request, run: str, change: Json) -> Response:
+        """What `show` answers, or else the change, which is written."""
+        try:
+            return await self.show(request, run)
+        except RunsError:  # it has ended, and only its owner gets its answer
+            pass
+        except StoreError as error:
+            log.error("runs_not_read", run=run, error=str(error))
+        return await _json(lambda: change)
 
     def _caller(self, request: Request) -> Caller:
         return replace(http_caller(request), client=program_of(request, self.runs.mask))

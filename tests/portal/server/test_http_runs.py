@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 
 from manifests.json_value import Json
 from portal.app.composition import open_portal
+from portal.records.store.records import StoreError
 from portal.server import http_runs as http
 from tests.portal.app.test_http_app import served
 from tests.portal.kept_runs import KeptRuns, kept_runs
@@ -266,6 +267,30 @@ async def test_store_that_fails_is_told_without_its_path_and_does_not_end_the_po
     response = await client.get("/runs")
     assert error_of(response) == (503, "store_failed")
     assert str(tmp_path) not in response.text
+
+
+async def test_what_was_written_is_no_failure_if_it_cannot_be_read_afterwards(
+    kept: KeptRuns, client: AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that reads `Try again later` starts the script a second time."""
+
+    async def unread(*_: object) -> None:
+        raise StoreError("the disk is full")
+
+    run = await kept.start("ask")
+    await kept.until(run, "waiting")
+    with monkeypatch.context() as patch:
+        patch.setattr(kept.store, "read", unread)
+        started = [await client.post(f"/runs{query}", json={"code": "hang"}) for query in ("", "?wait=1")]
+        decided = await client.post(f"/runs/{run}/answers/1", json={"decision": "deny"})
+        ids = [each.json()["run_id"] for each in started]
+        cancelled = [await client.post(f"/runs/{each}/cancel") for each in ids]
+    assert [(each.status_code, each.json()["status"]) for each in started] == [(202, "running")] * 2
+    assert [each.headers["location"] for each in started] == [f"/runs/{each}" for each in ids]
+    assert (decided.status_code, decided.json()["decision"]) == (200, "denied")
+    assert [(each.status_code, each.json()["state"]) for each in cancelled] == [(200, "cancelled")] * 2
+    listed = (await client.get("/runs")).json()["runs"]
+    assert {each["run_id"] for each in listed if each["script"] == "hang"} == {*ids}
 
 
 async def test_without_a_store_nothing_starts(kept: KeptRuns, client: AsyncClient) -> None:
