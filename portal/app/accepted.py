@@ -41,12 +41,12 @@ class Acceptance:
         check_state(PORTALS, "accepted", *names)
         self._names = [state_folder(os.environ) / name for name in names]
         self.folder = next((each for each in self._names if each.exists()), self._names[0])
-        self._record = self.folder / "accepted.json"
+        self.record = self.folder / "accepted.json"
 
     def hashes(self) -> Mapping[str, str] | None:
         """The hashes of the accepted files; None if nothing was accepted."""
         with suppress(OSError, ValueError):
-            kept: dict[str, str] = dict(json.loads(self._record.read_bytes()))
+            kept: dict[str, str] = dict(json.loads(self.record.read_bytes()))
             paths = Path(next(iter(kept), "")), self.path  # the name of the manifest comes first
             own = dict(zip(*((p.name, env_path(p).name, lock_path(p).name) for p in paths), strict=True))
             return {own.get(name, name): sha256 for name, sha256 in kept.items()}
@@ -71,9 +71,9 @@ class Acceptance:
         for copy, content in copies.items():
             if not copy.exists():
                 write_whole(copy, content)
-        write_whole(self._record, json.dumps(files.hashes).encode())
+        write_whole(self.record, json.dumps(files.hashes).encode())
         if not portals_of(self.path):  # running portals may use their component for long
-            for path in {*self.folder.iterdir()} - {*copies, self._record, self.folder / "held"}:
+            for path in {*self.folder.iterdir()} - {*copies, self.record, self.folder / "held"}:
                 path.unlink(missing_ok=True)
 
     def with_copies(self, manifest: Manifest) -> Manifest:

@@ -187,8 +187,10 @@ class ManifestKeeper:
         self.waiting[:] = manifest.waiting
         self.acceptance = Acceptance(self.path)
         self._is_watched = manifest.portal.server.reload == "watch"
-        self._accepted = self._read = manifest.hashes
+        self._running = self._read = manifest.hashes
         self._known: Fingerprint | None = None
+        self._seen: tuple[int, ...] = ()
+        """The version of the record of accepted files. Each version is tried once."""
         self._reported: Mapping[str, str] = {}  # the files that wait, or are wrong
         self._signalled = anyio.Event()
 
@@ -213,9 +215,10 @@ class ManifestKeeper:
             with anyio.move_on_after(POLL_SECONDS):
                 await self._signalled.wait()
             is_settled, before = before == (now := self._fingerprint()), now
+            seen, self._seen = self._seen, _version(self.acceptance.record)
             try:
-                if (hashes := self.acceptance.hashes() or self._accepted) != self._accepted:
-                    await self._accept(hashes)
+                if seen != self._seen and self._recorded() != self._running:
+                    await self._accept()
                 elif is_settled and (is_decided or now != self._known):
                     await self._look(now, is_decided=is_decided)
             except (ManifestError, PortalError, OSError) as error:
@@ -223,10 +226,13 @@ class ManifestKeeper:
             except Exception:  # a defect must not end the portal
                 log.exception("manifest_rejected", hint="the portal goes on as far as it can")
 
-    async def _accept(self, hashes: Mapping[str, str]) -> None:
+    def _recorded(self) -> Mapping[str, str]:
+        """The hashes of the files that a person accepted last. They do not run if they could not be applied."""
+        return self.acceptance.hashes() or self._running
+
+    async def _accept(self) -> None:
         """Switch to the files that a person accepted, whatever they contain now."""
-        self._accepted, self._known = hashes, None
-        self.waiting.clear()
+        self._known = None
         if files := await anyio.to_thread.run_sync(self.acceptance.files, abandon_on_cancel=True):
             await self._run(files)
 
@@ -243,10 +249,13 @@ class ManifestKeeper:
         self._known = now
         if is_decided:
             self._signalled = anyio.Event()
-        differ = differing(self._accepted, files.hashes)
-        if is_decided or (differ and self._is_watched):
+        changed = differing(self._running, files.hashes)
+        if is_decided or (changed and self._is_watched):
             await self._run(files)
+            if self.acceptance.hashes() != files.hashes:
+                keep_accepted(files)
             return
+        differ = changed or differing(self._running, self._recorded())
         if self.waiting and not differ:
             log.info("manifest_change_withdrawn")
         is_new, self._reported = files.hashes != self._reported, files.hashes
@@ -258,21 +267,19 @@ class ManifestKeeper:
             log.warning("manifest_change_waits", files=differ, hint=reload_hint(self.path))
 
     async def _run(self, files: ManifestFiles) -> None:
-        """Apply the files, which runs their commands, and accept them, unless a person has. Raises."""
+        """Apply the files, which runs their commands. Raises."""
         manifest = await anyio.to_thread.run_sync(
             parse_manifest, files, os.environ, fetch_secrets, abandon_on_cancel=True
         )
         await self.apply(self.acceptance.with_copies(manifest))
         self.announce(files.hashes)
-        if files.hashes != self._accepted:
-            keep_accepted(files)
         self.waiting.clear()
-        self._accepted, self._reported = files.hashes, {}
+        self._running, self._reported = files.hashes, {}
         self._known = None  # compare the files again
 
     def _fingerprint(self) -> Fingerprint:
         env, lock = env_path(self.path).name, lock_path(self.path).name
-        names = {self.path.name, env, lock, *self._accepted, *self._read}
+        names = {self.path.name, env, lock, *self._running, *self._read}
         return tuple(_version(self.path.parent / name) for name in sorted(names))
 
 

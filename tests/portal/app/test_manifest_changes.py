@@ -33,6 +33,7 @@ class Applied:
         self.may_end.set()
         self.changed = anyio.Event()
         self.signalled = anyio.Event()
+        self.waiting: list[str] = []
 
     async def __call__(self, manifest: Manifest) -> Manifest:
         self.names.append("".join(manifest.portal.profiles))
@@ -50,7 +51,7 @@ class Applied:
 @asynccontextmanager
 async def kept(path: Path) -> AsyncIterator[Applied]:
     applied = Applied()
-    keeper = ManifestKeeper(load_manifest(path, {}), applied, lambda hashes: None, [])
+    keeper = ManifestKeeper(load_manifest(path, {}), applied, lambda hashes: None, applied.waiting)
     applied.signalled = keeper._signalled
     async with anyio.create_task_group() as tasks:
         await tasks.start(keeper.keep, anyio.CancelScope())
@@ -189,6 +190,28 @@ async def test_accepted_change_that_cannot_be_applied_is_rejected_once(asking: P
             write(asking, ASKING % "third")
             await logged(events, "manifest_change_waits", "manifest_rejected", "manifest_change_waits")
         assert not applied.names
+
+
+async def test_accepted_change_that_could_not_be_applied_waits_until_it_is_accepted_again(
+    asking: Path,
+) -> None:
+    """Nothing in the files changes in between: a command of theirs had failed."""
+    async with kept(asking) as applied:
+        with capture_logs() as events:
+            upstream = "{command: x, env: {K: '${command:ls vault}'}}"
+            write(asking, f"{ASKING % 'second'}upstreams: {{up: {upstream}}}\n")
+            await logged(events, "manifest_change_waits")
+            files = read_files(asking, {})
+            Acceptance(asking).accept(files)
+            await logged(events, "manifest_change_waits", "manifest_rejected")
+            assert applied.waiting == ["portal.yaml"]
+            (asking.with_name("vault") / "secret").mkdir(parents=True)
+            assert read_files(asking, {}) == files
+            Acceptance(asking).accept(files)
+            with anyio.fail_after(DEADLINE_SECONDS):
+                while applied.waiting:  # noqa: ASYNC110  # a list has no event
+                    await anyio.sleep(0.01)
+        assert applied.names == ["second"]
 
 
 async def test_change_that_is_taken_back_waits_no_more(asking: Path) -> None:
