@@ -6,9 +6,7 @@ Rule 3: nothing in a change runs before it takes effect: no command, no upstream
 """
 
 import os
-import signal
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
@@ -28,6 +26,7 @@ from manifests.own_files import ManifestFiles, differing, lock_path
 from manifests.portal_manifest import ServerSettings, StdioUpstream
 from manifests.references import env_path
 from portal.app.accepted import Acceptance, keep_accepted, reload_hint
+from portal.app.hang_ups import at_hang_up
 from portal.base.errors import PortalError
 from portal.catalog.authority import Authority, Policy
 from portal.catalog.catalog import decided_tools
@@ -197,15 +196,10 @@ class ManifestKeeper:
     async def keep(
         self, until: anyio.CancelScope, *, task_status: TaskStatus[None] = anyio.TASK_STATUS_IGNORED
     ) -> None:
-        """Watch the files and SIGHUP until the scope `until` is cancelled. Changes during a reload are seen after it.
-
-        SIGHUP is handled until `keep` itself is cancelled, because by default it ends the process.
-        """
-        async with anyio.create_task_group() as tasks:
-            await tasks.start(_on_signal, lambda: self._signalled.set())
+        """Watch the files and SIGHUP until `until` is cancelled. Changes during a reload are seen after it."""
+        with until, at_hang_up(lambda: self._signalled.set()):
             task_status.started()
-            with until:
-                await self._watch()
+            await self._watch()
 
     async def _watch(self) -> None:
         before: Fingerprint | None = None
@@ -281,25 +275,6 @@ class ManifestKeeper:
         env, lock = env_path(self.path).name, lock_path(self.path).name
         names = {self.path.name, env, lock, *self._running, *self._read}
         return tuple(_version(self.path.parent / name) for name in sorted(names))
-
-
-async def _on_signal(request: Callable[[], None], *, task_status: TaskStatus[None]) -> None:
-    has_terminal = _has_terminal()
-    with anyio.open_signal_receiver(signal.SIGHUP) as signals:
-        task_status.started()
-        async for _ in signals:
-            if not has_terminal:
-                request()
-                continue
-            os.kill(os.getpid(), signal.SIGTERM)  # its window was closed, or its shell ended: no one decided
-            await anyio.sleep_forever()  # both may send the signal
-
-
-def _has_terminal() -> bool:
-    with suppress(OSError):
-        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC))
-        return True
-    return any(map(os.isatty, (0, 1, 2)))
 
 
 def _version(path: Path) -> tuple[int, ...]:

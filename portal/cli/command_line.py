@@ -16,6 +16,7 @@ from manifests.errors import ManifestError
 from manifests.loader import DEFAULT_FILE, find_manifest, load_manifest, parse_manifest, read_files
 from manifests.manifest import Manifest
 from portal.app.accepted import Acceptance, choose_files, note_start, reload_hint
+from portal.app.hang_ups import handle_hang_ups
 from portal.base.errors import PortalError
 from portal.cli.terminal import Terminal, unknown_name
 from portal.records.logs import configure_logs
@@ -44,6 +45,8 @@ def run_command(options: argparse.Namespace) -> int:
     SIGTERM. For `serve`, SIGTERM is the normal end, and the status is 0.
     """
     terminal = Terminal()
+    if options.runs == "serve:command":
+        handle_hang_ups()
     configure_logs(options.log_level)
     allow_open_files()
     try:

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from manifests.loader import load_manifest, read_files
 from manifests.manifest import Manifest
 from manifests.own_files import lock_text
-from portal.app import reload
+from portal.app import hang_ups, reload
 from portal.app.accepted import Acceptance, choose_files, note_start
 from portal.app.reload import ManifestKeeper
 from tests.portal.peers import DEADLINE_SECONDS
@@ -63,7 +63,7 @@ async def kept(path: Path) -> AsyncIterator[Applied]:
 def manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(reload, "POLL_SECONDS", 0.02)
     monkeypatch.setattr(reload, "SETTLE_SECONDS", 0.02)
-    monkeypatch.setattr(reload, "_has_terminal", lambda: False)
+    monkeypatch.setattr(hang_ups, "has_terminal", lambda: False)
     path = tmp_path / "portal.yaml"
     write(path, TEXT % "first")
     return path
@@ -268,7 +268,7 @@ async def test_defect_in_a_reload_ends_no_portal(manifest: Path, monkeypatch: py
 @pytest.mark.parametrize("terminal", [0, 1, 2])
 def test_any_standard_stream_may_be_the_terminal(monkeypatch: pytest.MonkeyPatch, terminal: int) -> None:
     monkeypatch.setattr(os, "isatty", lambda number: number == terminal)
-    assert reload._has_terminal()
+    assert hang_ups.has_terminal()
 
 
 async def test_file_that_never_rests_holds_up_nothing_that_was_accepted(manifest: Path) -> None:

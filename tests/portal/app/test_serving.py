@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
-from portal.app import reload, serving
+from portal.app import hang_ups, reload, serving
 from tests.portal.app.test_manifest_changes import TEXT, hang_up, kept, write
 from tests.portal.peers import DEADLINE_SECONDS, write_manifest
 from tests.upstreams.peers import http_peer
@@ -72,14 +72,20 @@ async def told_to_end_while_a_call_is_under_way(
 async def test_script_that_ends_soon_is_answered_also_after_a_signal_to_reload(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_signalled: bool
 ) -> None:
-    monkeypatch.setattr(reload, "_has_terminal", lambda: False)
-    up = RawHttpServer()
-    # The stream that the client keeps open is not waited for.
-    async with told_to_end_while_a_call_is_under_way(tmp_path, up, drain_seconds=3600) as answers:
-        assert signal.getsignal(signal.SIGHUP) != signal.SIG_DFL
-        if is_signalled:
-            hang_up()
-        up.may_go_on.set()
+    monkeypatch.setattr(hang_ups, "has_terminal", lambda: False)
+    former = signal.getsignal(signal.SIGHUP)
+    try:
+        hang_ups.handle_hang_ups()
+        handler = signal.getsignal(signal.SIGHUP)
+        up = RawHttpServer()
+        # The stream that the client keeps open is not waited for.
+        async with told_to_end_while_a_call_is_under_way(tmp_path, up, drain_seconds=3600) as answers:
+            if is_signalled:
+                hang_up()
+            up.may_go_on.set()
+        assert signal.getsignal(signal.SIGHUP) == handler
+    finally:
+        signal.signal(signal.SIGHUP, former)
     (answer,) = answers
     assert answer.structured_content is not None
     assert (answer.structured_content["status"], answer.structured_content["result"]) == ("ok", "done")

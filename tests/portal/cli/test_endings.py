@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -9,7 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
+import httpx2
 import pytest
 
 from tests.acceptance.process_tree import ProcessTree
@@ -21,12 +24,14 @@ CANCEL = "mcp-code-portal runs cancel"
 
 
 @contextmanager
-def running(*arguments: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
+def running(*arguments: str, cwd: Path, **more: Any) -> Iterator[subprocess.Popen[str]]:
     """A command that is to end within the block, and to leave no file. Its state is in memory: a disk may be slow."""
     temporary = cwd / "temporary"
     temporary.mkdir()
     with TemporaryDirectory(dir="/dev/shm") as state:
-        process = started(*arguments, cwd=cwd, env={"TMPDIR": str(temporary), "XDG_STATE_HOME": state})
+        process = started(
+            *arguments, cwd=cwd, env={"TMPDIR": str(temporary), "XDG_STATE_HOME": state}, **more
+        )
         try:
             yield process
             assert list(temporary.iterdir()) == []
@@ -110,6 +115,27 @@ def test_a_server_that_is_still_starting(tmp_path: Path) -> None:
     (tmp_path / "portal.yaml").write_text("upstreams: {}\nserver: {token: '${command:cat fifo}'}")
     with running("serve", cwd=tmp_path) as process, (tmp_path / "fifo").open("wb"):  # opened once it is read
         assert ended_by(process, signal.SIGTERM) == 143
+
+
+def test_a_server_that_is_still_starting_is_not_ended_by_a_signal_to_reload(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "portal.yaml").write_text("upstreams: {}\nserver: {token: '${command:cat fifo}'}")
+    serve = running("serve", cwd=tmp_path, start_new_session=True)  # it has no terminal
+    with serve as process, (tmp_path / "fifo").open("wb"):
+        process.send_signal(signal.SIGHUP)
+        assert ended_by(process, signal.SIGTERM) == 143
+
+
+def test_a_server_without_a_manifest_is_not_ended_by_a_signal_to_reload(tmp_path: Path) -> None:
+    serve = running("serve", "--http", "127.0.0.1:0", cwd=tmp_path, start_new_session=True)
+    with serve as process:
+        assert process.stderr
+        url = next(
+            found[1] for line in process.stderr if (found := re.search(r"listening on (\S+)/mcp", line))
+        )
+        process.send_signal(signal.SIGHUP)
+        assert httpx2.get(f"{url}/healthz").text == "ok\n"
+        assert ended_by(process, signal.SIGTERM) == 0
 
 
 @pytest.mark.parametrize(("sent", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
