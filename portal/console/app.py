@@ -120,7 +120,8 @@ async def _live(request: Request) -> Response:
     to render, and nothing to leak. Source: HTML, 9.2 Server-sent events.
     """
     headers = {"X-Accel-Buffering": "no"}
-    return StreamingResponse(_events(source_of(request)), headers=headers, media_type="text/event-stream")
+    stream = () if request.method == "HEAD" else _events(source_of(request))
+    return StreamingResponse(stream, headers=headers, media_type="text/event-stream")
 
 
 async def _events(source: Source) -> AsyncIterator[str]:

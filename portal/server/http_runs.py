@@ -209,7 +209,9 @@ class RunRoutes:
             message = f"Last-Event-ID is a number, not {given[:60]!r}"
             raise RunsError("invalid_arguments", message, "Send the id of the last event.")
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(self._stream(run, owner, int(given or 0)), 200, headers, "text/event-stream")
+        # A HEAD would wait for the end of a stream that it does not get.
+        stream = () if request.method == "HEAD" else self._stream(run, owner, int(given or 0))
+        return StreamingResponse(stream, 200, headers, "text/event-stream")
 
     async def _stream(self, run: str, owner: str, after: int) -> AsyncIterator[str]:
         written_at = anyio.current_time()

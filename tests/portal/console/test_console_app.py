@@ -8,6 +8,8 @@ from pathlib import Path
 
 import anyio
 import pytest
+from httpx2 import ASGITransport, AsyncClient
+from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.testclient import TestClient
 
@@ -31,11 +33,15 @@ def source(tmp_path: Path) -> LeftSource:
 
 
 @pytest.fixture
-def console(source: LeftSource) -> Iterator[TestClient]:
+def app(source: LeftSource) -> Starlette:
     async def admit(request: Request) -> Visitor:
         return Visitor(Decider("console alice"), may_decide=True)
 
-    app = console_app(source, admit)
+    return console_app(source, admit)
+
+
+@pytest.fixture
+def console(app: Starlette) -> Iterator[TestClient]:
     with TestClient(app, "http://127.0.0.1", follow_redirects=False) as client:
         yield client
 
@@ -81,6 +87,14 @@ async def test_a_stream_ends_so_that_its_browser_is_admitted_again(
 ) -> None:
     monkeypatch.setattr("portal.console.app.STREAM_SECONDS", -1)
     assert len([event async for event in _events(source)]) == 1
+
+
+@pytest.mark.anyio
+async def test_head_of_the_stream_ends_at_once(app: Starlette) -> None:
+    async with AsyncClient(transport=ASGITransport(app), base_url="http://127.0.0.1") as client:
+        with anyio.fail_after(DEADLINE_SECONDS):
+            head = await client.head(f"{BASE}/live")
+    assert (head.status_code, head.headers["content-type"].split(";")[0]) == (200, "text/event-stream")
 
 
 @pytest.mark.anyio

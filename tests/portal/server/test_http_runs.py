@@ -172,6 +172,17 @@ async def test_events_of_a_run_come_in_pages_end_with_it_and_go_on_after_each_id
     assert first["run_id"] == run
 
 
+async def test_head_of_a_stream_ends_while_its_run_goes_on(kept: KeptRuns) -> None:
+    run = await kept.start("hang")
+    async with http_peer(kept.app) as peer:
+        client = AsyncClient(base_url=f"http://127.0.0.1:{peer.port}", headers=kept.headers)
+        async with client:
+            with anyio.fail_after(DEADLINE_SECONDS):
+                head = await client.head(f"/runs/{run}/events")
+                assert (await client.get(f"/runs/{run}")).json()["state"] == "running"
+    assert (head.status_code, head.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+
+
 @asynccontextmanager
 async def watched(kept: KeptRuns, path: str, **headers: str) -> AsyncIterator[AsyncIterator[str]]:
     """The lines of a stream over a real connection, as they come."""
