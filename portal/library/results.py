@@ -3,6 +3,7 @@
 import ast
 import json
 import warnings
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -13,7 +14,7 @@ from portal.library.function import RESULT, is_wrapper
 from upstreams.tools import MISSING, ToolResult
 
 MAX_LITERAL_CHARACTERS: Final = 100_000
-"""Longer text is not read as Python literals, which takes 50 ms; of several texts in a result, each has its share."""
+"""If the texts of a result that are no JSON are longer, they are not read as Python literals, which takes 50 ms."""
 
 MAX_COMPARISONS: Final = 1_000_000
 """Texts times parts of the data. Texts are not compared with later parts, and may then count as more than the data."""
@@ -39,26 +40,40 @@ def script_value(result: ToolResult, output_schema: Json | None) -> Json:
     texts = [text for each in result.content if (text := _text_of(each)) is not None]
     if len(texts) < len(result.content):
         return result.content
-    values = [parsed_text(each, among=len(texts)) for each in texts]
+    values = _parsed_texts(texts)
     return values[0] if len(values) == 1 else values
 
 
-def parsed_text(text: str, *, among: int = 1) -> Json:
+def parsed_text(text: str) -> Json:
     """The value of a text that is a JSON object or array, or a Python literal list or dict; else the text itself.
-
-    It is one `among` so many texts of a result.
 
     So the results of one tool have one type: "12" and "true" stay text. NaN is a number, as in structuredContent.
     """
-    if not _may_be_data(text):
-        return text
-    for parse in (from_json, json.loads):  # the first is faster, but takes no lone surrogates
+    return _parsed_texts([text])[0]
+
+
+def _parsed_texts(texts: Sequence[str]) -> list[Json]:
+    values = [_from_json(each) for each in texts]
+    unread = [at for at, text in enumerate(texts) if values[at] is text and _may_be_data(text)]
+    if sum(len(texts[at]) for at in unread) <= MAX_LITERAL_CHARACTERS:
+        for at in unread:
+            values[at] = _from_literal(texts[at])
+    return values
+
+
+def _from_json(text: str) -> Json:
+    for parse in (
+        (from_json, json.loads) if _may_be_data(text) else ()
+    ):  # json.loads takes lone surrogates, slowly
         with suppress(ValueError, TypeError, RecursionError):
             return parse(text)
+    return text
+
+
+def _from_literal(text: str) -> Json:
     try:
         with warnings.catch_warnings(action="ignore"):  # such as for "\d"
-            is_short = len(text) <= MAX_LITERAL_CHARACTERS // among
-            value = ast.literal_eval(text.strip()) if is_short else None
+            value = ast.literal_eval(text.strip())
         # Tuples become lists, and keys text; sets and bytes raise TypeError.
         return json.loads(json.dumps(value)) if isinstance(value, dict | list) else text
     # SystemError: Python 3.11 may collect garbage while it parses, and what it ends may log a traceback, which parses.
@@ -83,6 +98,8 @@ def content_of(result: ToolResult, value: Json) -> tuple[list[Json] | None, list
     said = [*_ways_to_say(result.structured), *_ways_to_say(value)] if has_data else []
     said = said[: MAX_COMPARISONS // max(1, len(texts))]
     items = value if isinstance(value, list) else []
+    short = [each for each in texts if each is not None and len(each) <= MAX_COMPARED_CHARACTERS] * has_data
+    data = dict(zip(short, _parsed_texts(short), strict=True))
     beside: list[int] = []
     blocks: list[Json] = []
     for at, (block, text) in enumerate(zip(result.content, texts, strict=True)):
@@ -90,9 +107,7 @@ def content_of(result: ToolResult, value: Json) -> tuple[list[Json] | None, list
         if has_data and not is_long:
             known = [*said, *(way for each in items[at : at + 1] for way in _ways_to_say(each))]
             bare = "" if text is None else text.strip()
-            if text is None or (
-                bare and bare not in known and parsed_text(text, among=len(texts)) not in known
-            ):
+            if text is None or (bare and bare not in known and data.get(text, text) not in known):
                 beside.append(at)
         blocks.append({**block, "text": None} if is_long else block)
     return blocks, beside

@@ -43,6 +43,15 @@ def test_nan_in_text_is_a_number_as_in_structured_content() -> None:
     assert str(value(text('{"a": NaN, "b": -Infinity}'))) == "{'a': nan, 'b': -inf}"
 
 
+def test_texts_of_a_result_are_all_data_or_none_is() -> None:
+    row = "{'a': '" + "x" * 600 + "'}"
+    heading, json_row = "Found rows:", f'{{"a": "{"y" * 200_000}"}}'
+    few = value(*map(text, [heading, json_row, *[row] * 150]))
+    assert [type(each) for each in few] == [str, *[dict] * 151]
+    many = value(*map(text, [heading, json_row, *[row] * 200]))
+    assert [type(each) for each in many] == [str, dict, *[str] * 200]
+
+
 @pytest.mark.parametrize(
     ("source", "literal"),
     [
