@@ -19,7 +19,7 @@ from pathlib import Path
 
 from manifests.kernels import PYTHON
 from manifests.own_files import cache_folder
-from sandbox_runtime.errors import CacheError, ComponentError
+from sandbox_runtime.errors import CacheError, ComponentError, WorkerStartError
 from sandbox_runtime.kernels import KERNELS, Kernel
 from sandbox_runtime.worker.configuration import CONFIGURATION, NOT_WRITTEN
 from sandbox_runtime.worker_process import start_process
@@ -128,6 +128,8 @@ class AotCache:
                 self._compiling = None
         if status == NOT_WRITTEN:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target.parent))
+        if status < 0 and not self._is_closed:
+            raise WorkerStartError(f"the compiler of the guest component was ended by signal {-status}")
         if status != 0:
             raise ComponentError(f"the guest component did not compile (status {status})")
 

@@ -12,8 +12,6 @@ from sandbox_runtime.result import RunError, RunResult
 from sandbox_runtime.sandbox import Sandbox
 from sandbox_runtime.trace import REPLAYED, RESUMED
 
-_LIMITS = ("cpu_limit", "wall_limit")
-
 
 async def replay(
     sandbox: Sandbox, record: Record, where: Callable[[str], str], mask: Callable[[str], str] = str
@@ -64,7 +62,7 @@ async def resume(
         DivergenceError: The run diverged from the record before the record's end.
         RecordError: The run is over, was only parsed, or is of another guest component.
         ReplayInterruptedError: It did not reach the record's end. Nothing was changed; it can be tried again, unless it
-            exceeded its CPU time (twice that of the recorded run) or its wall time.
+            exceeded its CPU time (twice that of the recorded run).
     """
     record = repetition.replayed
     if repetition.goes_on and (record.settings is None or record.ending is not None):
@@ -144,9 +142,10 @@ class Repetition(Recording):
         if self._divergence is not None:
             raise self._divergence
         if (error := self._interruption) is not None:
-            # While the script was parsed, the machine was busy.
-            is_limit = self.head is not None and self.head.settings is not None and error.code in _LIMITS
-            raise ReplayInterruptedError(error.message, *[error.code] * is_limit)
+            # If it took too long, or if the script was still parsed, the machine was busy.
+            is_running = self.head is not None and self.head.settings is not None
+            is_limit = is_running and error.code == "cpu_limit"
+            raise ReplayInterruptedError(error.message, error.code if is_limit else "sandbox_busy")
         if not (self.is_live or self._is_at_end):
             index = len(self.events)
             raise DivergenceError(index, str(self.replayed.events[index]), "nothing more")

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from subprocess import TimeoutExpired
 
 import anyio
 import anyio.to_thread
@@ -57,8 +58,8 @@ class Components:
     async def sandbox(self, sha256: str, kernel: KernelName) -> Sandbox:
         """The sandbox of a kept component. The first time it compiles, for seconds.
 
-        Raises RecordError: it is gone, or cannot be run. Raises ReplayInterruptedError: the store or the disk is
-        to blame, so it can be tried again.
+        Raises RecordError: it is gone or damaged. Raises ReplayInterruptedError: the store or this machine is to
+        blame, so it can be tried again.
         """
         async with self._opening:
             if sha256 not in self._opened:
@@ -70,9 +71,9 @@ class Components:
                     if not path.exists() and not await self._fetch(sha256):
                         raise RecordError(f"it began in the {named}, which is not kept here")
                     self._opened[sha256] = await self.stack.enter_async_context(opening)
-                except (ComponentError, WorkerStartError, DamagedRowError) as error:
+                except (ComponentError, DamagedRowError) as error:
                     raise RecordError(f"its {named} cannot be run: {error}") from error
-                except (CacheError, StoreError, OSError) as error:
+                except (CacheError, WorkerStartError, StoreError, OSError, TimeoutExpired) as error:
                     log.error("component_not_opened", reason=getattr(error, "strerror", None) or str(error))
                     raise ReplayInterruptedError(f"its {named} cannot be opened now") from error
             return self._opened[sha256]
