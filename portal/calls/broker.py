@@ -126,7 +126,9 @@ class Broker:
 
         def on_sent() -> None:  # also before each redirect is followed
             request = self.authorization.of_fetch(FETCH, lambda: permit.arguments, entry.seq)
-            self.authorization.confirm(request, permit, entry, was_seen=False)
+            is_first = entry.state == "not_started"  # a redirect belongs to a request that was sent
+            own = permit if is_first else replace(permit, is_held=lambda: True)
+            self.authorization.confirm(request, own, entry, was_seen=False)
 
         try:
             answer = await self.fetcher.fetch(permit.arguments, on_sent)

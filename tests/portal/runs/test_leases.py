@@ -9,6 +9,8 @@ from typing import Any
 import anyio
 import pytest
 
+from portal.catalog.authority import Permit
+from portal.records.ledger import Entry
 from portal.records.store.places import present
 from portal.records.store.records import FencedError
 from portal.records.store.run_tables import RunTables
@@ -17,6 +19,7 @@ from portal.runs.leases import Address, Leases
 from tests.portal.peers import DEADLINE_SECONDS, opened, states
 from tests.portal.rows import Tables, alive, begun, store_of
 from tests.portal.runs.test_waiting import git
+from tests.sandbox_runtime.fetching import redirect, served
 from upstreams.supervisor import Connection
 
 pytestmark = pytest.mark.anyio
@@ -97,3 +100,24 @@ def test_address_is_that_of_the_database_where_a_portal_listens_everywhere(
     address: Address, url: str
 ) -> None:
     assert address.url(SimpleNamespace(address="10.0.0.7")) == url
+
+
+async def test_redirect_of_a_request_that_was_sent_is_followed_whatever_the_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = Permit.sent
+    async with served() as server:
+        server.answers["/go"] = redirect(f"{server.base}/a")
+        network = {"private": [f"127.0.0.1:{server.port}"]}
+        runs = {"store": "runs.sqlite"}
+        async with opened(tmp_path, runs=runs, capabilities={"network": network}) as portal:
+            leases = portal.portal.runs.leases
+            clock: Callable[[], float] = leases.clock
+
+            def lapse(self: Permit, entry: Entry) -> None:
+                sent(self, entry)
+                leases.clock = lambda: clock() + LEASE_SECONDS
+
+            monkeypatch.setattr(Permit, "sent", lapse)
+            code = f'(await portal.fetch("{server.base}/go", method="POST")).status'
+            assert await portal.result_of(code) == 200
