@@ -106,7 +106,12 @@ async def middleware(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
         call = replace(attempt.call, arguments=changed.arguments)
         return await pass_on(run, Attempt(call, entry, function), rest)
 
-    outcome = await Chain(run.gateway.middleware, described, send).run()
+    try:
+        outcome = await Chain(run.gateway.middleware, described, send).run()
+    except BaseException:
+        if entry.error is not None:
+            entry.end(entry.state, replace(entry.error, message="the middleware did not answer"))
+        raise
     if entry.ended is None and entry.state == "not_started":
         if outcome.error is None:
             entry.answered_by = "middleware"

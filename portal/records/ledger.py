@@ -136,14 +136,14 @@ def summarised(rows: list[dict[str, Json]], most: int) -> list[dict[str, Json]]:
     kept = [row for row in rows if row["state"] != "done" and ("error" in row or "answered_by" not in row)]
     kept = kept[: most * 3 // 4]
     kept_rows = {id(row) for row in kept}
-    groups: dict[tuple[str, str, bool], dict[str, Json]] = {}
+    groups: dict[tuple[str, str, str], dict[str, Json]] = {}
     for row in rows:
         if id(row) in kept_rows:
             continue
-        key = row["function"], row["state"], "answered_by" in row
+        key = row["function"], row["state"], row.get("answered_by", "")
         if key not in groups and len(kept) + len(groups) + 2 * len(get_args(CallState)) > most:
-            key = "…", *key[1:]
-        answered = {"answered_by": row["answered_by"]} if key[2] else {}
+            key = "…", row["state"], key[2] and "…"
+        answered = {"answered_by": key[2]} if key[2] else {}
         group = groups.setdefault(
             key,
             {"seq": row.get("seq"), "function": key[0], "state": key[1], "ms": 0.0, **answered, "count": 0},

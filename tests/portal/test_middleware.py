@@ -252,6 +252,18 @@ async def test_ledger_tells_no_more_than_the_script_is_told(portal: Opened, peer
     ]
 
 
+async def test_error_is_not_told_if_its_middleware_is_cancelled(portal: Opened, peer: Peer) -> None:
+    async def hanging(call: BrokerCall, next: Next) -> Outcome:
+        await next(call)
+        return await anyio.sleep_forever()  # type: ignore[func-returns-value,no-any-return]
+
+    calls = await portal.calls(hanging)
+    with anyio.move_on_after(0.2):
+        await called(calls, "store.broken")
+    (row,) = calls.run.ledger.rows()
+    assert (row["state"], row["error"]["message"]) == ("failed", "the middleware did not answer")
+
+
 @pytest.mark.parametrize(
     ("middleware", "function", "state"),
     [
