@@ -161,9 +161,13 @@ def _is_choice(asked: dict[str, Json]) -> bool:
     """Whether all values of a field, which `_schemas` has accepted, are given."""
     choices = [asked[word] for word in ("enum", "oneOf", "anyOf") if word in asked]
     return bool(choices) and all(
-        isinstance(each, list) and each and all("const" in part for part in each if isinstance(part, dict))
-        for each in choices
+        isinstance(each, list) and each and all(map(_is_given, each)) for each in choices
     )
+
+
+def _is_given(part: Json) -> bool:
+    """Whether an alternative is a value, none, or a choice of values."""
+    return not isinstance(part, dict) or "const" in part or part.get("type") == "null" or _is_choice(part)
 
 
 def _answers(form: Json) -> Iterator[Json]:

@@ -237,6 +237,7 @@ FIELDS: list[Json] = [
     {"type": "array", "items": {**TEXT, "enum": ["a"]}, "minItems": 1, "maxItems": 2, "default": ["a"]},
     {"type": "array", "items": {"anyOf": [{"const": "a", "title": "A"}]}},
     {"anyOf": [TEXT, {"type": "null"}], "default": None, "title": "As Pydantic writes what is optional"},
+    {"anyOf": [{**TEXT, "enum": ["a"]}, {"type": "null"}], "title": "Kind of token"},
 ]
 
 
