@@ -32,7 +32,7 @@ interface Headers extends Pairs {
     forEach(each: (value: string, name: string) => void): void
 }
 
-type BufferSource = ArrayBufferLike | ArrayBufferView
+type BufferSource = ArrayBuffer | ArrayBufferView
 type FoundFunction = {name: string, upstream: string, tool: string, signature: string, summary: string, stub?: string}
 type Found = {functions: FoundFunction[], total: number, notices: string[], namespaces?: Record<string, any>[]}
 

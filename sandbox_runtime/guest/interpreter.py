@@ -77,9 +77,9 @@ class Interpreter:
             value, notices = self._value(script)
         except BaseException as error:  # noqa: BLE001  # anything a script raises is its result
             header["error"] = self._error(error)
-        for stream in (sys.stdout, sys.stderr):
+        for name in ("stdout", "stderr"):
             with contextlib.suppress(BaseException):  # a script may have put anything there
-                stream.flush()
+                getattr(sys, name).flush()
         with contextlib.suppress(MemoryError):
             self._calls.end()
         unsaved = self._files.save()

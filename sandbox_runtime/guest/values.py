@@ -192,7 +192,7 @@ class _Plain:
         if isinstance(value, (list, tuple)):
             return [self.convert(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
         kind = _article(type(value).__name__)
-        if not self._may_consume and isinstance(value, collections.abc.Iterator):
+        if not self._may_consume and _is_stream(value):
             raise NotJsonError(f"{path} is {kind}, which can be read only once: end with `list(...)` of it")
         plain, form = _form(value)
         if not form:
@@ -225,6 +225,11 @@ def _form(value: Any) -> tuple[Any, str]:
         return None, ""
     items = list(itertools.islice(value, _MAX_ITEMS + 1))
     return (items, "a list") if len(items) <= _MAX_ITEMS else (None, "")  # it may have no end
+
+
+def _is_stream(value: object) -> bool:
+    is_other = isinstance(value, _NO_VALUES) or dataclasses.is_dataclass(value)
+    return isinstance(value, collections.abc.Iterator) and not is_other
 
 
 def _text_of(data: bytes) -> tuple[str, str]:

@@ -112,6 +112,8 @@ const portal = {
       body = encode(json, "json")[0];
       if (!sent.some(([name]) => name.toLowerCase() === "content-type")) sent.push(["Content-Type", "application/json"]);
     }
+    const isForm = body instanceof URLSearchParams && !sent.some(([name]) => name.toLowerCase() === "content-type");
+    if (isForm) sent.push(["Content-Type", "application/x-www-form-urlencoded;charset=UTF-8"]);
     const query = params === undefined ? "" : `${new URLSearchParams(params)}`, [base, ...fragment] = `${url}`.split("#");
     const given = { url: [query ? `${base}${base.includes("?") ? "&" : "?"}${query}` : base, ...fragment].join("#"), method: method.toUpperCase(), headers: sent };
     if (body !== undefined && body !== null) given.body = toBase64(bytesOf(body));

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.anyio
     ("script", "value"),
     [
         ("x: int = 3", 3),
+        ("import sys\ndel sys.stdout, sys.stderr\n5", 5),
         ("x = 0\nfor n in (1, 2):\n    if n:\n        x += n", 3),
         ("try:\n    x = 1\nexcept ToolError:\n    print('down')", 1),
         ("for n in (1, 2):\n    print(n)\n    x = n", None),

@@ -134,14 +134,15 @@ class Eraser {
     // Behind the `=`: an initializer itself may start behind a parenthesis.
     const starts = members.map((each) => each.initializer ? this.behindSpaces(each.id.end) + 1 : each.end);
     const values = members.map((each, i) => this.text.slice(starts[i], each.end));
-    const used = new Set(values.join(" ").match(/"[^"]*"|'[^']*'|[\w$]+/g)); // not the words of texts
+    const used = new Set(values.join(" ").match(/[\w$]+/g));
+    const isBound = (name) => used.has(name) && !keywords.test(name) && !reserved.reservedWordsStrictBind.test(name);
     this.erase(start, open + 1);
     this.written.push([open, `var ${id.name} = ((${id.name}) => {`]);
     let next = "0";
     for (const [i, { id: key, initializer, start, end }] of members.entries()) {
       const quoted = JSON.stringify(key.name ?? key.value), member = `${id.name}[${quoted}]`;
       this.erase(start, starts[i]);
-      this.written.push([start, `${used.has(key.name) ? `const ${key.name} = ` : ""}${member} = ${initializer ? "" : next}`]);
+      this.written.push([start, `${isBound(key.name) ? `const ${key.name} = ` : ""}${member} = ${initializer ? "" : next}`]);
       this.written.push([end - 1, `; if (typeof ${member} === "number") ${id.name}[${member}] = ${quoted};`, true]);
       this.erase(end, this.behindComma(end));
       next = `${member} + 1`;

@@ -119,6 +119,7 @@ TYPES: list[tuple[str, Any]] = [
     ),
     ("enum E { a, b = 5, c, d = 'x', e = b | 8 }\n[E.a, E.c, E[6], E.d, E.e]", [0, 6, "c", "x", 13]),
     ("const enum E {\n  a = 'x',\n}\nE.a", "x"),
+    ("enum E { Q = 'it\\'s', A = 1, B = /* don't */ A, class = B, C = E.class | 2 }\n[E.B, E.C]", [1, 3]),
     ("enum P { A = (1 << 0), B = (A << 1) }\n[P.B, P[1]]", [2, "A"]),
     (
         "enum A { X /* a, = */, Y /* = */ = 5 // b,\n, 'z' = (7 as number), w }\n[A.X, A.Y, A.z, A.w]",
