@@ -32,12 +32,12 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
         terminal.error(f"the portal signs in to {name!r} by itself, with its client_id and client_secret")
         return 2
     tenants = manifest.portal.tenants
-    if options.is_out and options.person is not None and tenants and tenants.claim and options.tenant is None:
-        terminal.error("people belong to tenants here (tenants.claim): add --tenant NAME")
-        return 2
     try:
         if options.is_out and options.person is not None:
             found = _persons_logins(manifest, name, options.person, options.tenant)
+            if not found and tenants and tenants.claim and options.tenant is None:
+                terminal.error("people belong to tenants here (tenants.claim): add --tenant NAME")
+                return 2
             return max(
                 [await _revoked(name, spec, each, terminal) for each in found] or [_none(name, terminal)]
             )

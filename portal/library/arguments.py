@@ -331,9 +331,9 @@ def _arrangements(function: Function, kwargs: Arguments) -> Iterator[Arguments]:
         # First as Python binds them. If one of those is also given by name, they fill exactly the missing ones.
         meant = first if all(each in free for each in first) else [each for each in free if each.required]
         # A lock pins the order of required parameters, but not that of others: two of them could change places. A text
-        # mostly says which one is meant; a number or a boolean does not if another one takes it, too.
+        # mostly says which one is meant; another value does not if another one takes it, too.
         optional = [each for each in meant if not each.required]
-        if optional and isinstance(values[-1], int | float):
+        if optional and not isinstance(values[-1], str):
             nodes = root_object(function.arguments.root).get("properties", {})
             others = (each for each in free if not each.required and each not in meant)
             optional += (each for each in others if admits(nodes.get(each.wire_name, True), values[-1]))

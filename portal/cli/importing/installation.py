@@ -3,6 +3,7 @@
 The library of its format rewrites the file. A byte-for-byte copy of the original stays next to it.
 """
 
+import json
 import re
 import sys
 from collections.abc import Sequence
@@ -49,10 +50,10 @@ def install(file: ClientFile, origins: Sequence[Origin], manifest: Path, *, is_d
     if is_excluded(file, data, name):
         raise ClientFileError(file.path, f"its `mcp.allowed` or `mcp.excluded` leaves out {name!r}")
     servers[name] = _entry(file, manifest)
+    dumped = _dumped(file, data, f"add the portal by hand: {_command(manifest)}")
     if not is_dry:
         before.put(content or b"", file.mode)
         try:
-            dumped = _dumped(file, data, f"add the portal by hand: {_command(manifest)}")
             file.put(_TABLE.sub(rb"\n\1\n", dumped).rstrip(b"\n") + b"\n")
         except ClientFileError:
             before.put(None)
@@ -98,7 +99,8 @@ def _at(data: Data, path: Sequence[str]) -> Data:
 def _dumped(file: ClientFile, data: Data, instead: str) -> bytes:
     """Raises ClientFileError: the library of its format would move other settings (tomlkit, dotted keys)."""
     content = file.dumped(data)
-    if _plain(file.parsed(content)) != _plain(data):
+    before, after = (_as_text(each) for each in (data, file.parsed(content)))
+    if before != after:
         message = "cannot be rewritten without moving other settings: write its servers as tables, [mcp_servers.NAME]"
         raise ClientFileError(file.path, f"{message}, or {instead}")
     return content
@@ -124,7 +126,11 @@ def _entry(file: ClientFile, manifest: Path) -> dict[str, Json]:
     return entry | {"command": command[0], "args": [*command[1:], "serve", "--config", str(manifest)]}
 
 
+def _as_text(data: Data) -> str:
+    return json.dumps(_plain(data), sort_keys=True, default=str)  # NaN is not equal to itself
+
+
 def _plain(data: Data) -> Any:
-    """The data as plain JSON, without empty objects."""
+    """The data as plain JSON, without empty values."""
     plain = data.unwrap() if isinstance(data, TOMLDocument) else data
-    return {key: value for key, value in plain.items() if value != {}}
+    return {key: value for key, value in plain.items() if value not in ({}, [], None)}

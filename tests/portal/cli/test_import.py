@@ -341,16 +341,19 @@ def test_undo_gives_back_a_portal_that_was_there_by_hand(person: Person) -> None
 def test_file_whose_settings_would_move_stays(person: Person) -> None:
     path = person.write("codex", 'mcp_servers.a = {command = "npx"}\napproval_policy = "never"\n')
     before = path.read_bytes()
-    done = person("--install", "codex")
-    assert done.returncode != 0 and "as tables" in done.stderr
+    for options in ((), ("--dry-run",)):
+        done = person("--install", "codex", *options)
+        assert done.returncode != 0 and "as tables" in done.stderr
     assert path.read_bytes() == before and not [*path.parent.glob("*.before-portal*")]
 
 
 def test_list_of_servers_may_be_empty_in_any_way(person: Person) -> None:
     person.servers("cursor", time=TIME)
     path = person.write("gemini", '{"mcpServers": null}')
+    before = path.read_bytes()
     assert person("--install", "gemini", "--install", "cursor").returncode == 0
     assert [*servers_of(path)] == ["portal"]
+    assert person("--undo", "gemini").returncode == 0 and path.read_bytes() == before
 
 
 def test_manifest_that_cannot_be_written_stays(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
