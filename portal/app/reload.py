@@ -209,9 +209,10 @@ class ManifestKeeper:
             with anyio.move_on_after(POLL_SECONDS):
                 await self._signalled.wait()
             is_settled, before = before == (now := self._fingerprint()), now
-            seen, self._seen = self._seen, _version(self.acceptance.record)
+            if is_recorded := self._seen != (record := _version(self.acceptance.record)):
+                self._seen, self._known = record, None  # a change may be withdrawn
             try:
-                if seen != self._seen and self._recorded() != self._running:
+                if is_recorded and self._recorded() != self._running:
                     await self._accept()
                 elif is_settled and (is_decided or now != self._known):
                     await self._look(now, is_decided=is_decided)

@@ -192,6 +192,30 @@ async def test_accepted_change_that_cannot_be_applied_is_rejected_once(asking: P
         assert not applied.names
 
 
+async def test_accepted_change_that_could_not_be_applied_waits_no_longer_once_it_is_taken_back(
+    asking: Path,
+) -> None:
+    accepted = read_files(asking, {})
+    async with kept(asking) as applied:
+        with capture_logs() as events:
+            write(
+                asking,
+                f"{ASKING % 'second'}upstreams: {{up: {{command: x, env: {{K: '${{command:ls vault}}'}}}}}}\n",
+            )
+            await logged(events, "manifest_change_waits")
+            Acceptance(asking).accept(read_files(asking, {}))
+            await logged(events, "manifest_change_waits", "manifest_rejected")
+            write(asking, ASKING % "first")
+            await logged(events, "manifest_change_waits", "manifest_rejected", "manifest_change_waits")
+            Acceptance(asking).accept(accepted)
+            await logged(
+                events,
+                *("manifest_change_waits", "manifest_rejected", "manifest_change_waits"),
+                "manifest_change_withdrawn",
+            )
+    assert applied.waiting == [] and applied.names == []
+
+
 async def test_accepted_change_that_could_not_be_applied_waits_until_it_is_accepted_again(
     asking: Path,
 ) -> None:
