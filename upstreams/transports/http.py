@@ -66,6 +66,9 @@ _BLANK_LINES: Final = (b"\n\n", b"\n\r", b"\r\r")
 """The line breaks at the end of an event; with "\\r\\n", another "\\n" follows."""
 
 _SMALL_CHUNK_BYTES: Final = 64
+_FREE_SMALL_CHUNKS: Final = 8
+"""Of an event stream: some servers write the lines of an event one by one."""
+
 _UNITS_PER_SMALL_CHUNK: Final = 5
 """Each chunk of a body costs the event loop about 0.1 ms, however short it is."""
 
@@ -250,10 +253,12 @@ class HttpTransport(AsyncResource):
 
         `add` gets the change of the bytes since the last blank line, which the parser holds.
         """
-        held_bytes, last = 0, b""
+        held_bytes, small_chunks, last = 0, 0, b""
         async for chunk in _chunks(response):
             lines = max(chunk.count(b"\n"), chunk.count(b"\r"))
-            self._limits.take_unsolicited(lines / _LINES_PER_UNIT + _units(chunk))
+            small_chunks += len(chunk) < _SMALL_CHUNK_BYTES
+            units = _units(chunk) if small_chunks > _FREE_SMALL_CHUNKS else 0
+            self._limits.take_unsolicited(lines / _LINES_PER_UNIT + units)
             recent = last + chunk
             blank = max(map(recent.rfind, _BLANK_LINES)) if lines else -1
             unfinished_bytes = held_bytes + len(chunk) if blank < 0 else len(recent) - blank - 2
