@@ -10,6 +10,7 @@ import hashlib
 import importlib.metadata
 import os
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
@@ -128,7 +129,7 @@ class AotCache:
                 self._compiling = None
         if status == NOT_WRITTEN:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target.parent))
-        if status < 0 and not self._is_closed:
+        if -status in (signal.SIGKILL, signal.SIGTERM):  # such as by a machine without memory
             raise WorkerStartError(f"the compiler of the guest component was ended by signal {-status}")
         if status != 0:
             raise ComponentError(f"the guest component did not compile (status {status})")

@@ -253,13 +253,19 @@ async def test_ledger_tells_no_more_than_the_script_is_told(portal: Opened, peer
 
 
 async def test_error_is_not_told_if_its_middleware_is_cancelled(portal: Opened, peer: Peer) -> None:
+    has_failed = anyio.Event()
+
     async def hanging(call: BrokerCall, next: Next) -> Outcome:
-        await next(call)
-        return await anyio.sleep_forever()  # type: ignore[func-returns-value,no-any-return]
+        outcome = await next(call)
+        has_failed.set()
+        await anyio.sleep_forever()
+        return outcome
 
     calls = await portal.calls(hanging)
-    with anyio.move_on_after(0.2):
-        await called(calls, "store.broken")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(called, calls, "store.broken")
+        await has_failed.wait()
+        tasks.cancel_scope.cancel()
     (row,) = calls.run.ledger.rows()
     assert (row["state"], row["error"]["message"]) == ("failed", "the middleware did not answer")
 
