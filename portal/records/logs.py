@@ -2,6 +2,7 @@
 
 import io
 import logging
+import os
 import select
 import sys
 import traceback
@@ -15,7 +16,7 @@ from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
 
 from portal.base.plain_text import escaped, marked_lines
 
-PIPE_BYTES: Final = select.PIPE_BUF
+_PIPE_BYTES: Final = select.PIPE_BUF
 """Bytes that a writable pipe accepts without blocking."""
 
 _WRITE_WAIT_MS: Final = 20
@@ -33,11 +34,11 @@ def configure_logs(level: str) -> None:
     structlog.configure(
         processors=list(_processors()),
         wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=lambda *_: _Stderr(),
+        logger_factory=lambda *_: STDERR,
         cache_logger_on_first_use=False,
     )
     # httpx2 logs URLs with their queries at INFO, and the SDK logs tracebacks caused by untrusted input.
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(STDERR)
     handler.setFormatter(_Marked("%(name)s: %(message)s"))
     logging.basicConfig(handlers=[handler], level=max(number, logging.WARNING), force=True)
     # The exporters of telemetry log each batch that fails; the portal logs each outage.
@@ -54,13 +55,6 @@ def report_crash(kind: type[BaseException], error: BaseException, trace: Traceba
     sys.stderr.write(f"{marked_lines(text)}\n")
 
 
-def is_pipe_writable(file: int) -> bool:
-    """Whether PIPE_BYTES can be written without blocking: a client may not read stderr."""
-    poll = select.poll()
-    poll.register(file, select.POLLOUT)
-    return bool(poll.poll(_WRITE_WAIT_MS))
-
-
 class _Marked(logging.Formatter):
     """Formats messages of libraries: tracebacks stay readable, and no line looks like another event."""
 
@@ -69,23 +63,47 @@ class _Marked(logging.Formatter):
 
 
 class _Stderr:
-    """Writes lines to stderr. It drops lines silently if the reader is gone or does not read."""
+    """Writes lines to stderr, and never waits: a client may not read it. What does not fit is dropped."""
+
+    def __init__(self) -> None:
+        self._is_torn = False
+
+    def write_line(self, line: bytes) -> bool:
+        """Returns whether it was written, perhaps without its line feed. Raises OSError, ValueError: it is closed."""
+        text, written = b"\n" + line if self._is_torn else line, 0
+        # Python's buffer is bypassed: it would write later what failed now.
+        file = sys.stderr.fileno()
+        ready = select.poll()
+        ready.register(file, select.POLLOUT)
+        while written < len(text) and ready.poll(_WRITE_WAIT_MS):
+            piece = text[written : written + _PIPE_BYTES]
+            taken = os.write(file, piece)
+            written += taken
+            if taken < len(piece):
+                break
+        self._is_torn = self._is_torn if not written else written < len(text)
+        return written >= len(text) - 1
 
     def msg(self, line: str) -> None:
-        if not _is_read():
-            return
         with suppress(OSError, ValueError):
-            sys.stderr.write(line + "\n")
-            sys.stderr.flush()
+            if _has_descriptor():
+                self.write_line(f"{line}\n".encode(errors="backslashreplace"))
+            else:
+                sys.stderr.write(f"{line}\n")
+
+    def write(self, text: str) -> None:
+        self.msg(text.removesuffix("\n"))
 
     debug = info = warning = error = critical = exception = msg
 
 
-def _is_read() -> bool:
-    try:
-        return is_pipe_writable(sys.stderr.fileno())
-    except (OSError, ValueError):
-        return True  # stderr has no descriptor
+STDERR: Final = _Stderr()
+
+
+def _has_descriptor() -> bool:
+    with suppress(OSError, ValueError):
+        return sys.stderr.fileno() >= 0
+    return False
 
 
 def _processors() -> Iterable[Processor]:

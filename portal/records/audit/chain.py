@@ -32,7 +32,7 @@ import structlog
 from manifests.json_value import Json
 from manifests.own_files import PRIVATE, has_locked
 from portal.base.errors import AuditError
-from portal.records.logs import PIPE_BYTES, is_pipe_writable
+from portal.records.logs import STDERR
 
 MAX_LINE_BYTES: Final = 16 * 1024
 """A longer line is not an audit line."""
@@ -204,36 +204,12 @@ class StderrSink(Sink):
                 "the audit log would be lost: `audit.to` is stderr, which is closed or /dev/null"
             )
         self._head = START
-        self._is_torn = False
 
     def append(self, event: Mapping[str, Json]) -> None:
         line, head = linked(self._head, event)
-        text = b"\n" + line if self._is_torn else line
-        # Bypass Python's buffer, which would write later what failed now.
-        written = _write_without_waiting(sys.stderr.fileno(), text)
-        if not written:
-            raise OSError("stderr is blocked")
-        self._is_torn = written < len(text)
-        if written < len(text) - 1:  # a line without its line feed counts as written
+        if not STDERR.write_line(line):
             raise OSError("stderr is blocked")
         self._head = head
-
-
-def _write_without_waiting(file: int, text: bytes) -> int:
-    """Write without blocking, even if no one reads the pipe. Returns the number of bytes written."""
-    written = 0
-    while written < len(text) and is_pipe_writable(file):
-        piece = text[written : written + PIPE_BYTES]
-        try:
-            taken = os.write(file, piece)
-        except OSError:
-            if written:
-                break
-            raise
-        written += taken
-        if taken < len(piece):
-            break
-    return written
 
 
 class FileSink(Sink):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from portal.records.audit.chain import StderrSink, linked, verify
+from portal.records.logs import STDERR
 from tests.portal.cli.test_endings import wait_for_writer
 from tests.portal.commands import PortalCommand, started
 from tests.portal.peers import raw, raw_tools, write_manifest
@@ -46,10 +47,14 @@ def test_stderr_that_nobody_reads_holds_nobody_up(monkeypatch: pytest.MonkeyPatc
         with pytest.raises(OSError):
             for _ in range(1_000):
                 sink.append({"event": "x" * 5_000})
+        for _ in range(12):  # the log drops what no one reads
+            STDERR.msg("y" * 9_000)
         os.set_blocking(reading, False)
         assert len(reader.read()) > 5_000
         sink.append({"event": "read again"})
         assert b"read again" in reader.read()
+        STDERR.msg("y" * 9_000)
+        assert reader.read() == b"y" * 9_000 + b"\n"
         monkeypatch.undo()
 
 
