@@ -27,8 +27,10 @@ def main() -> None:
         status = run_command(options)
     except KeyboardInterrupt:
         status = 130
-    except BrokenPipeError:  # of `status`: the reader has closed the pipe
+    except OSError as error:  # of `status`, which `run_command` does not run
         status = 1
+        if not isinstance(error, BrokenPipeError):  # the reader has closed the pipe
+            print(f"error: {error}", file=sys.stderr)  # noqa: T201  # rich may not have been imported
     except SystemExit as ended:  # argparse raises it too, for --help and invalid arguments
         status = int(ended.code or 0)
     status = _flushed(status)

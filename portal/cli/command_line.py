@@ -74,6 +74,9 @@ def run_command(options: argparse.Namespace) -> int:
             # Programs that read the findings as JSON read these too.
             import_module("portal.cli.check").report_invalid_manifest(error, terminal)
         return USAGE_ERROR
+    except OSError as error:  # before the command began, such as for a folder that was deleted
+        terminal.error(f"{error.strerror or error}: {error.filename or 'the current folder'}")
+        return 1
     return 0 if options.runs == "serve:command" and status == TERMINATED else status
 
 

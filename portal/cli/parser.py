@@ -163,7 +163,7 @@ def _runs(commands: _Commands) -> None:
 
     listing = action("list", "list open runs", "list_runs")
     listing.add_argument("--all", action="store_true", help="also those that have ended")
-    listing.add_argument("--limit", type=int, default=50, metavar="N", help="the newest, default 50")
+    listing.add_argument("--limit", type=_count, default=50, metavar="N", help="the newest, default 50")
     action("show", "show a run: its script, its calls, what it waits for, its answer")
     action("watch", "print what happens to a run, or to all runs")
     waiting = action("wait", "wait until a run has ended, and print its answer")
@@ -390,6 +390,12 @@ def _head(text: str) -> "Head":
         return Head.of(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _count(text: str) -> int:
+    if not (text.isdecimal() and len(text) < 10 and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1")
+    return int(text)
 
 
 def _seconds(text: str) -> float:

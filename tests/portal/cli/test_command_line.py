@@ -41,6 +41,8 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "run x.py --timeout 0",
         "run x.py --timeout soon",
         "search x --limit 0",
+        "runs list --limit 0",
+        "runs list --limit -1",
         "serve --http 127.0.0.1:99999",
         "ui --port 99999",
         "check --log-level loud",
@@ -222,6 +224,14 @@ def in_shell(
         text=True,
         timeout=COMMAND_SECONDS,
     )
+
+
+def test_full_disk_and_a_deleted_folder_are_told_in_one_line(tmp_path: Path) -> None:
+    done = redirected("status --json > /dev/full", tmp_path)
+    assert (done.returncode, done.stderr) == (1, "error: [Errno 28] No space left on device\n")
+    (tmp_path / "gone").mkdir()
+    done = in_shell('rmdir ../gone; exec "$@"', tmp_path / "gone", "check")
+    assert done.returncode == 1 and "Traceback" not in done.stderr and "the current folder" in done.stderr
 
 
 @pytest.mark.parametrize("arguments", ["serve <&-", "serve >&-"])
