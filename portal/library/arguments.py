@@ -27,7 +27,7 @@ from portal.library.function import Function, Parameter, admits, data_in, root_o
 from portal.library.library import nearest_names
 from portal.library.notation import TYPESCRIPT
 from portal.library.schema import is_kind, kind_of, kind_words
-from portal.library.schema_types import parts
+from portal.library.schema_types import carries_type, parts
 from upstreams.tools import MISSING
 
 MAX_STEPS: Final = 20_000
@@ -331,12 +331,13 @@ def _arrangements(function: Function, kwargs: Arguments) -> Iterator[Arguments]:
         # First as Python binds them. If one of those is also given by name, they fill exactly the missing ones.
         meant = first if all(each in free for each in first) else [each for each in free if each.required]
         # A lock pins the order of required parameters, but not that of others: two of them could change places. A text
-        # mostly says which one is meant; another value does not if another one takes it, too.
+        # mostly says which one is meant, if that takes texts; another value does not if another one takes it, too.
         optional = [each for each in meant if not each.required]
-        if optional and not isinstance(values[-1], str):
+        if optional:
             nodes = root_object(function.arguments.root).get("properties", {})
-            others = (each for each in free if not each.required and each not in meant)
-            optional += (each for each in others if admits(nodes.get(each.wire_name, True), values[-1]))
+            takers = [each for each in free if admits(nodes.get(each.wire_name, True), values[-1])]
+            if not (isinstance(values[-1], str) and optional[-1] in takers):
+                optional += (each for each in takers if not each.required and each not in meant)
         if len(values) == len(meant) and len(optional) <= 1:
             yield dict(zip((each.name for each in meant), values, strict=True)) | named
     else:
@@ -391,7 +392,10 @@ def _repaired_value(schema: SoundNode, value: Any, tried: list[SoundNode]) -> An
         if not findings.errors:
             return value
         holder: Any = [deepcopy(value)]
+        mistyped = {tuple(each.path) for each in findings.errors if each.validator == "type"}
         for error in findings.errors:
+            if error.validator != "type" and tuple(error.path) in mistyped:
+                continue  # what else is wrong with a value depends on its type
             place: list[str | int] = [0, *error.path]
             reduce(getitem, place[:-1], holder)[place[-1]] = _remedy(error, tried)
         [value] = holder
@@ -436,10 +440,10 @@ def _conversions(error: SchemaError) -> Iterator[Json]:
 def _is_single(value: Json, items: SoundNode) -> bool:
     """Whether a value is certainly one item of a list: it is not itself a list and does not mean an empty one."""
     if isinstance(value, dict):
-        return bool(value) and isinstance(items, dict)
+        return bool(value) and carries_type(items)
     if isinstance(value, str) and not (isinstance(items, dict) and value in items.get("enum", ())):
         return _SINGLE.fullmatch(value) is not None and value.casefold() not in _NOTHING
-    return value is not None and not isinstance(value, list)
+    return bool(value) and not isinstance(value, list)  # False and 0 may mean none
 
 
 def _changes(path: tuple[str | int, ...], before: Any, after: Any) -> Iterator[tuple[Any, Any, Any]]:

@@ -201,12 +201,14 @@ def _is_contradictory(kinds: Collection[str], node: SoundNode) -> bool:
 
 def _modern(raw: dict[str, Json]) -> dict[str, Json]:
     """Replace older keywords, and alternative ones, by those of 2020-12."""
-    if "$ref" in raw:  # until draft 7, keywords beside it were ignored
-        return {word: raw[word] for word in ("$ref", *ANNOTATIONS) if word in raw}
+    if "$ref" in raw:  # until draft 7, keywords beside it were ignored; later ones may add properties
+        more = {"if": True} if _BESIDE_REFERENCE & raw.keys() else {}
+        return {word: raw[word] for word in ("$ref", *ANNOTATIONS) if word in raw} | more
     modern = {**raw}
     if "oneOf" in raw:  # beside an `anyOf` it is left to the upstream
         modern.setdefault("anyOf", raw["oneOf"])
-    if raw.get("patternProperties"):  # patterns are not evaluated
+    is_open = "additionalProperties" not in raw and raw.get("unevaluatedProperties", False) is not False
+    if is_open or raw.get("patternProperties"):  # patterns are not evaluated
         modern["additionalProperties"] = True
     if isinstance(raw.get("items"), list):
         modern |= {"prefixItems": raw["items"], "items": raw.get("additionalItems", True)}
@@ -246,6 +248,8 @@ def _is_of(kind: type) -> Callable[[Json], bool]:
 
 CONDITIONS: Final = ("if", "dependencies", "dependentSchemas")
 """Keywords that apply to some values only."""
+
+_BESIDE_REFERENCE: Final = {"properties", "required", "allOf", "anyOf", "oneOf"}
 
 ANNOTATIONS: Final = ("title", "description", "default", "examples", "deprecated", "nullable")
 """Keywords that restrict nothing."""

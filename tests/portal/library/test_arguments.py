@@ -170,6 +170,10 @@ CREATE = function(arguments(("issue",), issue=NEW_ISSUE, dry={"type": "boolean"}
 COMMENT: Json = {"type": "object", "properties": {"body": TEXT}}
 SEND = function(arguments(("to",), to=TEXT, text=TEXT, comment=COMMENT))
 FREE = function(arguments(("data",), data={"type": "object"}))
+KINDS: Json = {"a": {"type": "integer", "enum": [1, 2]}, "b": {"type": "string", "enum": ["1", "2"]}}
+CHOICES = function(arguments(**KINDS))
+ANYTHING = function(arguments(rows={"type": "array", "items": {}}, names={"type": "array", "items": TEXT}))
+BODY = function(arguments(body={"type": "array", "items": TEXT}, title=TEXT))
 DELETE = function(arguments(("path",), path=TEXT, dry_run={"type": "boolean"}, force={"type": "boolean"}))
 
 
@@ -196,6 +200,7 @@ REPAIRED = [
     (CREATE, {"*0": {"title": "a"}}, {"issue": {"title": "a"}}),
     (LIST, {"Repo": "a", "LIMIT": 3}, {"repo": "a", "limit": 3}),
     (SEND, {"*0": "a", "TEXT": "b"}, {"to": "a", "text": "b"}),
+    (CHOICES, {"a": "2", "b": 1}, {"a": 2, "b": "1"}),
 ]  # fmt: skip
 
 
@@ -225,6 +230,11 @@ REFUSED = [
     (LIST, {"repo": "a", "by": "age", "top": 3}),
     (CREATE, {"body": "b"}),
     (CREATE, {"title": "a", "colour": "red"}),
+    (CHOICES, {"a": "3"}),
+    (ANYTHING, {"rows": {"a": 1}}),
+    (ANYTHING, {"rows": False}),
+    (ANYTHING, {"names": 0}),
+    (BODY, {"*0": "x"}),
 ]  # fmt: skip
 
 
@@ -242,6 +252,17 @@ def test_order_of_optional_parameters_moves_no_number_and_no_boolean(value: Json
         with pytest.raises(ArgumentError, match="keyword arguments only") as refused:
             normalize_arguments(compiled, {"*0": "a", "*1": value}, repairs=True)
         assert all(name in refused.value.hint for name in names)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#/$defs/B", "$defs": {"B": COMMENT}, "properties": {"a": TEXT, "b": TEXT}},
+        {"properties": {"a": TEXT}, "unevaluatedProperties": {"type": "string"}},
+    ],
+)
+def test_argument_that_stands_beside_a_reference_or_is_not_evaluated_may_be_given(schema: Json) -> None:
+    assert bind(function({"type": "object", **schema}), {"a": "x", "b": "y"}) == {"a": "x", "b": "y"}
 
 
 def test_repair_is_told_with_what_it_changed() -> None:
