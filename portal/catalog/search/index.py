@@ -179,7 +179,8 @@ class Ranking:
         return {term: weight for term, weight in weights.items() if term in self}
 
     def _related(self, word: str) -> Iterator[str]:
-        if len(word) < queries.SHORTEST_RELATED or word.isdecimal():
+        is_long = len(word) >= queries.SHORTEST_RELATED and not word.isdecimal()
+        if not (is_long or queries.UNSPACED_CHARACTER.fullmatch(word)):
             return
         yield from (word[:length] for length in range(queries.SHORTEST_RELATED, len(word)))
         first = bisect_left(self.terms, word + "\0")

@@ -64,10 +64,11 @@ _MAX_WORD_CHARS = 64
 """A longer run of letters and digits is a key or a blob, which no one searches for."""
 
 _UNSPACED = (
-    r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+    r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3\uf900-\ufaff"
     r"\U00020000-\U0003ffff"
 )
-"""Thai, Lao, Burmese, Khmer, kana and Chinese characters. A change of writing system ends a word."""
+"""Thai, Lao, Burmese, Khmer, kana, Chinese characters, and Hangul, whose words end with particles. A change of writing
+system ends a word."""
 
 _WORD = re.compile(
     rf"([^\W_{_UNSPACED}]+|(?:[{_UNSPACED}](?<=\w)){{1,{_MAX_WORD_CHARS}}})(?:['’](?:s|t|d|m|ll|re|ve)\b)?"
@@ -75,6 +76,7 @@ _WORD = re.compile(
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _PART_BEYOND_ASCII = re.compile(r"[^\W\d_]+|\d+")
 _UNSPACED_RUN = re.compile(f"[{_UNSPACED}]{{2,}}")
+UNSPACED_CHARACTER = re.compile(f"[{_UNSPACED}]")
 
 
 def terms_of(text: str, max_chars: int) -> list[str]:

@@ -330,6 +330,15 @@ def test_tools_with_both_words_in_their_names_come_first() -> None:
     assert {each.tool for each in found} == {"mobile_list_available_devices", "mobile_list_remote_devices"}
 
 
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [("이슈 생성", "이슈를 생성합니다"), ("画", "画图工具"), ("查", "查询订单列表")],
+)
+def test_words_are_found_that_have_particles_or_one_character(query: str, text: str) -> None:
+    own = Function("own", "run", text)
+    assert own in built([*ALL, own]).search(query, 5).functions
+
+
 def test_a_deprecated_function_comes_last_unless_it_is_named() -> None:
     old = Function("files", "read_file", "Read a file.", is_deprecated=True)
     index = built([old, Function("files", "read_text_file", "Read a file as text."), *GITLAB])
