@@ -285,7 +285,9 @@ async def test_approval_over_http_stands_for_a_run_in_the_background(tmp_path: P
 
 async def test_calls_beyond_the_first_form_are_not_asked_about(tmp_path: Path) -> None:
     person = Person("approve_later")
-    async with at_a_client(tmp_path, person) as (own, up):
+    # It is not parked, since a run that goes on asks about all that still waits then.
+    runs: dict[str, Json] = {"store": "runs.sqlite", "park_after_seconds": 60}
+    async with at_a_client(tmp_path, person, runs=runs) as (own, up):
         code = "await asyncio.gather(*(git.merge(id=n) for n in range(25)))"
         answer = (await own.call("execute_code", code=code)).structured_content
     assert (answer["status"], len(person.asked), len(up.calls)) == ("ok", 1, 25)
