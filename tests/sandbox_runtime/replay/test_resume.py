@@ -12,12 +12,14 @@ from manifests.grants import Limits
 from manifests.json_value import Json
 from sandbox_runtime.call_port import Outcome, ToolCall
 from sandbox_runtime.errors import DivergenceError, RecordError, ReplayInterruptedError
+from sandbox_runtime.frames import REPLAY_LOG_HEADER, RunStart
 from sandbox_runtime.grants.run_grants import RunGrants
 from sandbox_runtime.guest_json import parse
 from sandbox_runtime.recording import Event, Record
 from sandbox_runtime.replay import Repetition, replay, resume
 from sandbox_runtime.result import RunResult
 from sandbox_runtime.sandbox import Sandbox
+from sandbox_runtime.worker.run_host import ReplayLog, Timeline
 from tests.sandbox_runtime.replay.recorder import RECORD, Recorder, facts, index_of, kept
 from tests.sandbox_runtime.running import EchoPort, Heard, answering, where
 
@@ -110,6 +112,19 @@ async def test_cpu_time_starts_anew_where_the_run_goes_on(sandbox: Sandbox, reco
     whole = repetition.record
     assert whole is not None
     assert (await replay(sandbox, whole, where)).value == "done"
+
+
+def test_end_of_a_record_is_told_once() -> None:
+    """There the worker gives the run new CPU time."""
+    lives: list[bool] = []
+    timeline = Timeline(lambda cause: AssertionError(cause), lambda trace: None)
+    log = ReplayLog(REPLAY_LOG_HEADER.pack(True, 1) + b"1")
+    timeline.begin(RunStart(), log, lambda: lives.append(True))
+    timeline.monotonic_ns()
+    assert not lives
+    timeline.monotonic_ns()
+    timeline.monotonic_ns()
+    assert lives == [True]
 
 
 async def test_replay_that_computes_too_long_says_which_limit_ends_it(
