@@ -75,13 +75,16 @@ class _Stderr:
         file = sys.stderr.fileno()
         ready = select.poll()
         ready.register(file, select.POLLOUT)
-        while written < len(text) and ready.poll(_WRITE_WAIT_MS):
-            piece = text[written : written + _PIPE_BYTES]
-            taken = os.write(file, piece)
-            written += taken
-            if taken < len(piece):
-                break
-        self._is_torn = self._is_torn if not written else written < len(text)
+        try:
+            while written < len(text) and ready.poll(_WRITE_WAIT_MS):
+                piece = text[written : written + _PIPE_BYTES]
+                taken = os.write(file, piece)
+                written += taken
+                if taken < len(piece):
+                    break
+        finally:
+            if written:
+                self._is_torn = written < len(text)
         return written >= len(text) - 1
 
     def msg(self, line: str) -> None:
