@@ -241,7 +241,7 @@ class SchemaTypes:
         for key, child in properties.items():
             type_ = self.notation.text(self._type(child, self._nested(name, key)))
             fields.append(Field(key, type_, key not in required, value_doc(child)))
-        is_open = other is not False and "additionalProperties" in node
+        is_open = other is not False and ("additionalProperties" in node or _has_alternative_keys(node))
         others = self.notation.text(self._type(other, self._nested(name, "value"))) if is_open else ""
         return others, tuple(fields)
 
@@ -264,6 +264,12 @@ def properties_of(node: dict[str, Any]) -> dict[str, SoundNode]:
     properties, other = node.get("properties", {}), node.get("additionalProperties", True)
     required = () if other is False else node.get("required", ())
     return {**properties, **{key: other for key in required if key not in properties}}
+
+
+def _has_alternative_keys(node: dict[str, Any]) -> bool:
+    """Whether alternatives beside an object's own keys have further ones, which only some of its values have."""
+    found = (part.get("properties", {}) for part in parts(node.get("anyOf", ())))
+    return any(each.keys() - node.get("properties", {}).keys() for each in found)
 
 
 def _is_typed_dict(node: SoundNode) -> TypeGuard[dict[str, Any]]:

@@ -192,3 +192,17 @@ def test_hints_follow_the_description_of_a_parameter() -> None:
         "    tags?: list,  # Tags. (deprecated; <= 5 items)\n"
         ") -> Any"
     )
+
+
+@pytest.mark.parametrize(
+    ("alternatives", "is_open"),
+    [
+        ([{"properties": {"b": {}}}, {"$ref": "#/$defs/C"}], True),
+        ([{"required": ["a"]}, {"required": ["b"]}], False),
+    ],
+)
+def test_object_whose_alternatives_have_more_keys_takes_any(alternatives: Json, is_open: bool) -> None:
+    own = {"type": "object", "properties": {"a": {"type": "string"}}}
+    for schema in ({**own, "oneOf": alternatives}, {"allOf": [own, {"oneOf": alternatives}]}):
+        stub = module({**arguments(x=schema), "$defs": {"C": {"properties": {"c": {}}}}})
+        assert ("extra_items=Any" in stub) == is_open
