@@ -34,6 +34,12 @@ _PLAIN = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_t
 structlog.configure(processors=[*structlog.get_config()["processors"][:-1], _PLAIN])
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take long go first: one that starts late would keep the other processes waiting for it."""
+    long = ("tests/acceptance/", "tests/security/", "tests/upstreams/")
+    items.sort(key=lambda item: not item.nodeid.startswith(long))
+
+
 def pytest_collection_finish() -> None:
     """Keep the garbage collector from going through thousands of collected tests again and again."""
     gc.collect()
