@@ -313,7 +313,7 @@ class _Prepared(_Ended):
     names: Annotated[frozenset[_Text], Field(max_length=_MAX_NAMES)] = frozenset()
     uses: Annotated[tuple[LibraryUse, ...], Field(max_length=_MAX_USES)] = ()
     problems: Annotated[tuple[ScriptProblem, ...], Field(max_length=_MAX_USES)] = ()
-    unguarded_lines: Annotated[frozenset[Line], Field(max_length=1 << 20)] = frozenset()
+    unguarded_lines: Annotated[frozenset[Line], Field(max_length=_MAX_MESSAGE_VALUES)] = frozenset()
 
 
 _MessageType = TypeVar("_MessageType", bound=_Ended)

@@ -26,6 +26,7 @@ SPREAD = "**"
 
 _MAX_USES = 1_000
 _MAX_ABSENT = 10
+_MAX_UNGUARDED = 50_000
 _MAX_LITERALS = 10_000  # in all arguments together; further ones are unknown
 _MAX_TEXT_CHARS = 10_000
 _MAX_PARTS = 1_000
@@ -68,7 +69,7 @@ class Usage:
         absent = islice(absences(names, reachability.lines, self._texts), _MAX_ABSENT)
         uncalled = self._uncalled()
         mains = (function.lineno for function in uncalled if function.name == "main")
-        self.unguarded_lines = sorted(reachability.lines.union(mains))
+        self.unguarded_lines = sorted(reachability.lines.union(mains))[:_MAX_UNGUARDED]
         found = [*unawaited, *self._misuses(), *self._taken_apart(), *self._awaiting_blocks()]
         self.problems = sorted([*found, *absent, *map(_not_called, uncalled)])[:_MAX_USES]
 

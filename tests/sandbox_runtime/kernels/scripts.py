@@ -17,6 +17,10 @@ SCRIPTS: dict[str, dict[KernelName, str]] = {
         "javascript": "const rows = await Promise.all([...Array(100).keys()].map((i) => git.git_log({i})));\n"
         "rows.map((row) => row.i)",
     },
+    "many_lines": {
+        "python": "text = '''" + "a\n" * 120_000 + "'''\nlen(text)",
+        "javascript": "const text = `" + "a\n" * 120_000 + "`;\ntext.length",
+    },
     "long_texts": {
         "python": "rows = await asyncio.gather(*[git.git_log(text='%s' * 10_000) for _ in range(110)])\n"
         "[len(row['text']) for row in rows]",

@@ -41,6 +41,7 @@ async def session(sandbox: Sandbox) -> AsyncIterator[Session]:
         ("call", {"count": 3, "id": 9007199254740993}),
         ("positional", {"*0": 3, "*1": "x"}),
         ("hundred", [*range(100)]),
+        ("many_lines", 240_000),
         ("caught", ["upstream_down", "git is down", "Try again later."]),
         ("caught_memory", 1),
     ],
