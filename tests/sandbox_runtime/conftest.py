@@ -1,4 +1,4 @@
-"""A server and a folder that scripts are granted, a recorder of runs, and the component that they run in."""
+"""A server and a folder that scripts are granted, a recorder of runs, a session, and the component that they run in."""
 
 import os
 from collections.abc import AsyncIterator, Iterator
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sandbox_runtime.aot import AotCache, default_cache, guest_component
-from sandbox_runtime.sandbox import Sandbox
+from sandbox_runtime.sandbox import Sandbox, Session
 from tests.sandbox_runtime.fetching import FetchRunner, Server, granting, served
 from tests.sandbox_runtime.granted_files import FileRunner, granted
 from tests.sandbox_runtime.replay.recorder import Recorder
@@ -18,6 +18,13 @@ from tests.sandbox_runtime.running import Runner
 async def server() -> AsyncIterator[Server]:
     async with served() as server:
         yield server
+
+
+@pytest.fixture
+async def session(sandbox: Sandbox) -> AsyncIterator[Session]:
+    session = await sandbox.open_session()
+    yield session
+    session.close()
 
 
 @pytest.fixture

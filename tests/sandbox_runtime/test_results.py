@@ -8,6 +8,7 @@ from manifests.grants import Limits
 from manifests.json_value import Json
 from sandbox_runtime.call_port import CallError, CallPort, Outcome, ToolCall
 from sandbox_runtime.guest import results
+from sandbox_runtime.sandbox import Session
 from tests.sandbox_runtime.running import Runner
 
 pytestmark = pytest.mark.anyio
@@ -110,11 +111,9 @@ async def test_what_came_beside_the_data_is_told_once_unless_the_script_looked(r
     assert not (await run("portal.text(await git.git_log())", port=ALL)).notices
 
 
-async def test_blocks_of_a_sessions_earlier_run_are_known(run: Runner) -> None:
-    session = await run.sandbox.open_session()
+async def test_blocks_of_a_sessions_earlier_run_are_known(run: Runner, session: Session) -> None:
     await run("a = await git.git_log()", port=ALL, session=session)
     assert (await run("portal.blocks(a)", port=ALL, session=session)).value == [WRITTEN, IMAGE]
-    session.close()
 
 
 async def test_error_has_data_and_blocks(run: Runner) -> None:

@@ -1,7 +1,6 @@
 """Sessions keep what a run defined; nothing else does, and an ended session is reported."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -11,13 +10,6 @@ from sandbox_runtime.sandbox import Sandbox, Session
 from tests.sandbox_runtime.running import EchoPort, Runner, where
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def session(sandbox: Sandbox) -> AsyncIterator[Session]:
-    session = await sandbox.open_session()
-    yield session
-    session.close()
 
 
 async def test_failed_run_leaves_its_session_usable(run: Runner, session: Session) -> None:

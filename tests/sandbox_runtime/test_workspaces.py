@@ -9,7 +9,7 @@ from manifests.grants import FileGrant, Limits
 from sandbox_runtime.errors import WorkspaceError
 from sandbox_runtime.grants.files import open_workspaces
 from sandbox_runtime.grants.run_grants import RunGrants
-from sandbox_runtime.sandbox import Sandbox
+from sandbox_runtime.sandbox import Sandbox, Session
 from tests.sandbox_runtime.granted_files import FileRunner, granted
 from tests.sandbox_runtime.running import Runner, where
 
@@ -52,14 +52,10 @@ async def test_file_that_was_never_closed_is_saved_at_the_end(files: FileRunner)
     assert await files.value('[open("a").read(), open("b").read()]') == ["never closed", "before the error"]
 
 
-async def test_open_file_of_a_session_goes_on_in_its_next_run(files: FileRunner, sandbox: Sandbox) -> None:
-    session = await sandbox.open_session()
-    try:
-        await files.value('f = open("log", "w")\nf.write("one ")', session)
-        assert (files.folder / "log").read_text() == "one "
-        await files.value('f.write("two")\nf.close()', session)
-    finally:
-        session.close()
+async def test_open_file_of_a_session_goes_on_in_its_next_run(files: FileRunner, session: Session) -> None:
+    await files.value('f = open("log", "w")\nf.write("one ")', session)
+    assert (files.folder / "log").read_text() == "one "
+    await files.value('f.write("two")\nf.close()', session)
     assert (files.folder / "log").read_text() == "one two"
 
 

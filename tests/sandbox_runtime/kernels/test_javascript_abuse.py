@@ -9,7 +9,7 @@ from manifests.grants import Limits
 from manifests.json_value import Json
 from manifests.kernels import JAVASCRIPT
 from sandbox_runtime.call_port import Outcome, ToolCall
-from sandbox_runtime.sandbox import Sandbox
+from sandbox_runtime.sandbox import Sandbox, Session
 from tests.one_sandbox import OneSandbox
 from tests.sandbox_runtime.running import EchoPort, Heard, Runner
 
@@ -145,25 +145,17 @@ async def test_script_without_memory_is_right_or_says_so(run: Runner, script: st
             assert result.error.message.startswith("TypeError"), result.error
 
 
-async def test_session_that_was_out_of_memory_goes_on(run: Runner, sandbox: Sandbox) -> None:
-    session = await sandbox.open_session()
-    try:
-        await run(f"{FULL}try {{ for (;;) held.push([]) }} catch {{}}", session=session, limits=LITTLE)
-        await run("held.length = 0", session=session, limits=LITTLE)
-        result = await run("await git.git_log({a: [new Date(0)]})", session=session, limits=LITTLE)
-        assert (result.error, result.value) == (None, {"a": ["1970-01-01T00:00:00.000Z"]})
-    finally:
-        session.close()
+async def test_session_that_was_out_of_memory_goes_on(run: Runner, session: Session) -> None:
+    await run(f"{FULL}try {{ for (;;) held.push([]) }} catch {{}}", session=session, limits=LITTLE)
+    await run("held.length = 0", session=session, limits=LITTLE)
+    result = await run("await git.git_log({a: [new Date(0)]})", session=session, limits=LITTLE)
+    assert (result.error, result.value) == (None, {"a": ["1970-01-01T00:00:00.000Z"]})
 
 
-async def test_run_that_cannot_begin_says_why(run: Runner, sandbox: Sandbox) -> None:
-    session = await sandbox.open_session()
-    try:
-        await run("delete portal.run; 1", session=session)
-        error = (await run("await git.git_log({})", session=session)).error
-        assert error is not None and "property 'id' of undefined" in error.message
-    finally:
-        session.close()
+async def test_run_that_cannot_begin_says_why(run: Runner, session: Session) -> None:
+    await run("delete portal.run; 1", session=session)
+    error = await run.error("await git.git_log({})", session=session)
+    assert "property 'id' of undefined" in error.message
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import pytest
 
@@ -25,13 +25,6 @@ Script = Callable[[str], str]
 @pytest.fixture
 def script(kernel: KernelName) -> Script:
     return lambda name: SCRIPTS[name][kernel]
-
-
-@pytest.fixture
-async def session(sandbox: Sandbox) -> AsyncIterator[Session]:
-    session = await sandbox.open_session()
-    yield session
-    session.close()
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from sandbox_runtime.errors import DivergenceError, RecordError, ReplayInterrupt
 from sandbox_runtime.recording import Event, Record, Recording
 from sandbox_runtime.replay import Repetition, replay
 from sandbox_runtime.result import RunError
-from sandbox_runtime.sandbox import Sandbox
+from sandbox_runtime.sandbox import Sandbox, Session
 from tests.sandbox_runtime.replay.recorder import ChancePort, Recorder, facts, index_of
 from tests.sandbox_runtime.running import NAMESPACES, EchoPort, Runner, where
 
@@ -128,12 +128,12 @@ except ToolError as error:
     assert result.value[0] == [{"type": "text", "text": '{"n": 3}'}, {"type": "image"}]
 
 
-async def test_runs_of_a_session_go_on_with_its_chance_and_are_not_replayed(recorded: Recorder) -> None:
-    session = await recorded.sandbox.open_session()
+async def test_runs_of_a_session_go_on_with_its_chance_and_are_not_replayed(
+    recorded: Recorder, session: Session
+) -> None:
     scripts = ("import random\nrandom.seed(7)\nfirst = random.random()\nfirst", "random.random()")
     again = "random.seed(7)\n[random.random(), random.random()]"
     told = [await recorded(script, session=session) for script in (*scripts, again)]
-    session.close()
     first, second, both = [result.value for result, _ in told if result is not None]
     assert [first, second] == both
     assert [record.origin.position for _, record in told] == [1, 2, 3]
