@@ -81,6 +81,16 @@ class Event:
     def is_ending(self) -> bool:
         return self.kind in ("finished", "trapped", "stopped")
 
+    def lines(self) -> Iterator[tuple[int, str]]:
+        """The number and the call of each line that was sent; a cancellation has no call.
+
+        A script can send any text: the number is 0 where no call can have it (admission.py).
+        """
+        for line in self.text.split("\n") if self.kind == "sent" else ():
+            number, _, call = line.partition(" ")
+            is_number = number.isascii() and number.isdigit() and len(number) <= 15
+            yield int(number) if is_number else 0, call
+
     def masked(self, mask: Callable[[str], str]) -> "Event":
         """The event with `mask` applied to what the script sent, got or printed.
 
@@ -169,13 +179,12 @@ class Record:
 
     def cancelled_ids(self) -> Iterator[int]:
         """The guest's numbers of the calls that the script gave up."""
-        return (int(line) for event in self.events for line in _sent_by(event) if line.isdigit())
+        return (number for event in self.events for number, call in event.lines() if not call)
 
     @property
     def file_operations(self) -> int:
         """How many operations on files the script began."""
-        lines = (line for event in self.events for line in _sent_by(event))
-        return sum(line.partition(" ")[2].startswith(FILE_PREFIX) for line in lines)
+        return sum(call.startswith(FILE_PREFIX) for event in self.events for _, call in event.lines())
 
     def index_of_call(self, seq: int) -> int | None:
         """The index of the event with which the script made call `seq`, counted from 1; None without such a call."""
@@ -224,15 +233,8 @@ class Record:
         return replace(self, settings=encode({**settings, "environment": valued(names)}).decode())
 
 
-def _sent_by(event: Event) -> list[str]:
-    return event.text.split("\n") if event.kind == "sent" else []
-
-
 def _calls_of(event: Event) -> Iterator[int]:
-    for line in _sent_by(event):
-        identity, is_call, call = line.partition(" ")
-        if is_call and not call.startswith(FILE_PREFIX):
-            yield int(identity)
+    return (number for number, call in event.lines() if number and call and not call.startswith(FILE_PREFIX))
 
 
 class Recording:

@@ -333,14 +333,12 @@ def _steps(record: Record) -> Iterator[dict[str, Json]]:
     seqs = {identity: seq for seq, identity in enumerate(record.call_ids(), 1)}
     for event in record.events:
         if event.kind == "sent":
-            for line in event.text.split("\n"):
-                number, _, call = line.partition(" ")
+            for identity, call in event.lines():
                 function, _, arguments = call.partition(" ")
-                identity = int(number)
                 if call:
                     seq = {"seq": seqs[identity]} if identity in seqs else {}
                     calls[identity] = {**seq, "function": function}
-                yield {"kind": "call" if call else "cancelled", **calls[identity], "text": arguments}
+                yield {"kind": "call" if call else "cancelled", **calls.get(identity, {}), "text": arguments}
         elif event.kind == "answered":
             for identity, is_value, *rest in replace(record, events=(event,)).answers():
                 text = json.dumps(rest[0], ensure_ascii=False) if is_value else ": ".join(map(str, rest[:2]))

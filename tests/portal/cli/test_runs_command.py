@@ -18,7 +18,7 @@ from manifests.json_value import Json
 from manifests.loader import load_manifest
 from portal.base.caller import LOCAL
 from portal.base.requests import ExecuteCode
-from portal.cli.runs import _show_call
+from portal.cli.runs import _show_call, _steps
 from portal.identity.approvers import Approvers, Decider
 from portal.records.store.places import open_tables, place_of, present
 from portal.records.store.records import CallRow, short_id
@@ -28,7 +28,7 @@ from portal.runs.answer import Answer
 from portal.runs.decisions import decide_call
 from portal.runs.past import HEAD, EntryRow, Past, RunHead, dump_chunk, new_row
 from sandbox_runtime.call_port import Outcome, ToolCall
-from sandbox_runtime.recording import Record, Recording
+from sandbox_runtime.recording import Event, Record, Recording
 from sandbox_runtime.sandbox import Sandbox
 from tests.portal.commands import COMMAND_SECONDS, Done, PortalCommand
 from tests.sandbox_runtime.running import where
@@ -406,6 +406,13 @@ def test_a_run_without_a_record_is_neither_replayed_nor_forked(shell: Shell) -> 
     for command in (("replay", RUN), ("fork", RUN, "--at", "1", "--yes")):
         done = shell(*command)
         assert (done.returncode, "no record" in done.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("sent", ["x a.b {}", "²", "1 a.b {}\n7", f"{'1' * 5_000} a.b {{}}"])
+def test_steps_of_a_script_that_sent_nonsense_are_shown(record: Record, sent: str) -> None:
+    record = replace(record, events=(Event("sent", sent),))
+    assert len([*_steps(record)]) == len(sent.split("\n"))
+    assert record.index_of_call(2) is None and set(record.cancelled_ids()) <= {0, 7}
 
 
 def test_fork_begins_with_what_was_answered(shell: Shell, record: Record) -> None:
