@@ -14,6 +14,7 @@ from wasmtime import WasmtimeError
 
 from manifests.grants import Limits
 from sandbox_runtime.aot import guest_component
+from sandbox_runtime.build_js import _CORE_MODULE, _sections
 from sandbox_runtime.frames import RunStart
 from sandbox_runtime.recording import Recording
 from sandbox_runtime.sandbox import Sandbox
@@ -211,7 +212,8 @@ def test_nothing_but_its_memory_changes_in_an_instance(tmp_path: Path) -> None:
     Except for the start function of one module, and an adapter that is only used while the component is built.
     """
     setters: dict[str, set[str]] = {}
-    for number, module in enumerate(core_modules(guest_component().read_bytes())):
+    sections = _sections(guest_component().read_bytes())
+    for number, module in enumerate(content for kind, content in sections if kind == _CORE_MODULE):
         path = tmp_path / f"{number}.wasm"
         path.write_bytes(module)
         # In Python, a look at each of its millions of lines would take ten seconds.
@@ -229,20 +231,3 @@ def test_nothing_but_its_memory_changes_in_an_instance(tmp_path: Path) -> None:
     assert setters.pop("<internal_state_ptr>") and setters.pop("<allocation_state>")
     [start_function] = set[str]().union(*setters.values())
     assert all(name.startswith("<env.") for name in setters), start_function
-
-
-def core_modules(component: bytes) -> Iterator[bytes]:
-    """The sections of a component that are core modules: a kind, a LEB128 size and the content."""
-    at = 8
-    while at < len(component):
-        kind, size, shift = component[at], 0, 0
-        while True:
-            at += 1
-            size |= (component[at] & 0x7F) << shift
-            shift += 7
-            if component[at] < 0x80:
-                break
-        at += 1
-        if kind == 1:
-            yield component[at : at + size]
-        at += size
