@@ -19,11 +19,6 @@ pytestmark = pytest.mark.anyio
 SIGNATURE = "(*, count: int = 10) -> list[dict]"
 
 
-async def test_calls_beyond_parallel_calls_start_as_others_end(run: Runner) -> None:
-    script = "len(await asyncio.gather(*[git.git_log(count=i) for i in range(30)]))"
-    assert (await run(script, limits=Limits(parallel_calls=4, wall_seconds=5))).value == 30
-
-
 async def test_a_lone_answer_is_sent_in_the_turn_of_its_call_and_those_of_one_moment_together() -> None:
     told = list[bytes]()
 
