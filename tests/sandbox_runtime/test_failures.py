@@ -3,7 +3,6 @@
 import pytest
 
 from manifests.grants import Limits
-from sandbox_runtime.call_port import Outcome, ToolCall
 from sandbox_runtime.result import RunError
 from tests.sandbox_runtime.running import EchoPort, Runner, answering, where
 
@@ -35,9 +34,9 @@ async def test_syntax_error_is_told_before_anything_runs(run: Runner) -> None:
         prepared = await one.prepare("print('ran')\ndef f(:\n    pass", ())
         assert prepared.error is not None
         assert (prepared.error.code, prepared.error.line) == ("syntax_error", 2)
-        result = await one.execute({}, _no_port)
+        result = await one.execute({}, (port := EchoPort()))
     assert result.error == prepared.error
-    assert result.stdout == ""
+    assert (result.stdout, port.calls) == ("", [])
 
 
 async def test_uncaught_tool_error_keeps_its_code_and_hint(run: Runner) -> None:
@@ -85,10 +84,6 @@ async def test_endless_message_is_cut(run: Runner) -> None:
     error = await run.error("raise ValueError('x' * 1_000_000)")
     assert len(error.message) < 3000
     assert len(error.traceback) < 6000
-
-
-async def _no_port(call: ToolCall) -> Outcome:
-    raise AssertionError(call)
 
 
 NAMESPACES = ("github", "time_")

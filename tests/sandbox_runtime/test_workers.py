@@ -189,11 +189,7 @@ async def test_fork_server_that_is_killed_takes_its_runs_and_comes_back() -> Non
 
 
 def zombies_of(parent: int) -> list[int]:
-    return [
-        pid
-        for pid in children(parent)
-        if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    ]
+    return [pid for pid in children(parent) if _state(pid) == "Z"]
 
 
 @pytest.mark.parametrize("launch", [ForkLauncher, SpawnLauncher])
