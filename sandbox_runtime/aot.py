@@ -27,7 +27,7 @@ from sandbox_runtime.worker_process import start_process
 
 CACHE_VARIABLE = "MCP_CODE_PORTAL_CACHE"
 _COMPILE_SECONDS = 180
-_UNUSED_SECONDS = 30 * 86400
+_UNUSED_SECONDS = 180 * 86400
 
 
 def guest_component(kernel: Kernel = KERNELS[PYTHON]) -> Path:
@@ -107,7 +107,7 @@ class AotCache:
                     partial.replace(target)
             finally:
                 partial.unlink(missing_ok=True)
-        # Remove files that no portal has used for a month: every version leaves 50 MB behind.
+        # Remove files that no portal opened for half a year, longer than one runs: every version leaves 70 MB behind.
         with contextlib.suppress(OSError):
             os.utime(target)
             for other in target.parent.glob("guest-*"):
