@@ -192,19 +192,20 @@ class ClientResources:
         return shown, min(first + PAGE_ROWS, len(rows))
 
     def _named(self, row: dict[str, Json], namespace: str) -> dict[str, Json]:
-        scrub = self.accounts.fleet[row["upstream"]].redact.start
+        redact = self.accounts.fleet[row["upstream"]].redact
+        scrub = redact.start
         shown = clean_json(row, printable(scrub), MAX_TEXT_CHARACTERS)
         del shown["upstream"]
         if "title" in row:  # clients show it instead of the name, so it names the upstream too
             shown["title"] = f"{namespace}: {clean_text(row['title'], one_line(scrub), MAX_TITLE_CHARACTERS)}"
         for key in ("uri", "uriTemplate"):
             if key in shown:
-                shown[key] = f"{PREFIX}{namespace}/{row[key]}"
-        # Clients send a prompt's name and argument names back, so those stay unchanged.
+                shown[key] = f"{PREFIX}{namespace}/{redact(row[key])}"
+        # Clients send a prompt's name and argument names back, so those stay unchanged, but for secrets.
         if "arguments" in row:
-            shown["name"] = row["name"]
+            shown["name"] = redact(row["name"])
             for argument, own in zip(shown["arguments"], row["arguments"], strict=True):
-                argument["name"] = own["name"]
+                argument["name"] = redact(own["name"])
         return {**shown, "name": f"{namespace}.{shown['name']}"}
 
     def _manifest(self, context: Context) -> Manifest:

@@ -34,6 +34,7 @@ class Chatty:
         self.hanging = anyio.Event()
         self.reads: list[str] = []
         self.acted = 0
+        self.ending = ""  # of a URI, a template, a prompt's name and its argument's
         self.more: list[types.Resource] = []
         self.bus = InMemorySubscriptionBus()
         self._params: ContextVar[Any] = ContextVar("params")
@@ -69,11 +70,11 @@ class Chatty:
         if params is None or params.cursor is None:
             first = types.Resource(uri="note://a", name="a", mime_type="text/plain", size=5)
             return types.ListResourcesResult(resources=[first], next_cursor="2")
-        second = types.Resource(uri="note://b?x=1#y", name="b", description="the second")
+        second = types.Resource(uri=f"note://b?x=1#y{self.ending}", name="b", description="the second")
         return types.ListResourcesResult(resources=[second, *self.more])
 
     async def _list_templates(self, context: Any, params: Any) -> types.ListResourceTemplatesResult:
-        template = types.ResourceTemplate(uri_template="note://{name}", name="any note")
+        template = types.ResourceTemplate(uri_template=f"note://{{name}}{self.ending}", name="any note")
         return types.ListResourceTemplatesResult(resource_templates=[template])
 
     async def _read_resource(self, context: Any, params: Any) -> types.ReadResourceResult:
@@ -93,9 +94,10 @@ class Chatty:
 
     async def _list_prompts(self, context: Any, params: Any) -> types.ListPromptsResult:
         self.reads.append("prompts/list")
-        argument = types.PromptArgument(name="who", description="whom to greet", required=True)
+        who, name = f"who{self.ending}", f"greet{self.ending}"
+        argument = types.PromptArgument(name=who, description="whom to greet", required=True)
         return types.ListPromptsResult(
-            prompts=[types.Prompt(name="greet", description="Greets.", arguments=[argument])]
+            prompts=[types.Prompt(name=name, description="Greets.", arguments=[argument])]
         )
 
     async def _get_prompt(self, context: Any, params: Any) -> types.GetPromptResult:

@@ -90,6 +90,24 @@ async def test_what_cannot_be_read_is_an_error_without_secrets(client: Client, u
     assert code == INTERNAL_ERROR or caught.value.data == {"uri": uri}
 
 
+async def test_secrets_of_other_upstreams_in_uris_and_names_are_masked(tmp_path: Path) -> None:
+    async with one_chatty() as (up, upstreams):
+        up.ending = SECRET
+        upstreams["other"] = {**upstreams["up"], "headers": {"Authorization": f"Bearer {SECRET}"}}
+        async with client_of(tmp_path, upstreams, "http", "auto", server=OFFERS) as ear:
+            await ready(ear.client)
+            (_, resource, *_), (template, _), (prompt, _) = (
+                (await ear.client.list_resources()).resources,
+                (await ear.client.list_resource_templates()).resource_templates,
+                (await ear.client.list_prompts()).prompts,
+            )
+    names = [prompt.name, *(each.name for each in prompt.arguments or ())]
+    assert [resource.uri, template.uri_template, *names] == [
+        f"{each}[hidden]"
+        for each in ("portal://up/note://b?x=1#y", "portal://up/note://{name}", "up.greet", "who")
+    ]
+
+
 async def test_without_the_manifests_word_nothing_is_offered(tmp_path: Path) -> None:
     async with one_chatty() as (_, upstreams), client_of(tmp_path, upstreams, "http", "auto") as ear:
         capabilities = ear.client.server_capabilities
