@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
+from urllib.parse import unquote
 
 import anyio
 import anyio.to_thread
@@ -154,6 +155,7 @@ class ClientResources:
         self, context: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
         namespace, _, uri = params.uri.removeprefix(PREFIX).partition("/")
+        namespace = unquote(namespace)  # clients that parse URIs encode its letters
         about = {"uri": params.uri}
         named = namespace if uri and params.uri.startswith(PREFIX) else ""
         key = self._key(context, named, "resource", about)

@@ -16,6 +16,7 @@ from mcp_types import (
     TextContent,
     TextResourceContents,
 )
+from pydantic import AnyUrl
 
 from manifests.json_value import Json
 from tests.portal.chatty_server import SECRET
@@ -106,6 +107,18 @@ async def test_secrets_of_other_upstreams_in_uris_and_names_are_masked(tmp_path:
         f"{each}[hidden]"
         for each in ("portal://up/note://b?x=1#y", "portal://up/note://{name}", "up.greet", "who")
     ]
+
+
+async def test_a_uri_that_a_client_has_parsed_is_read(tmp_path: Path) -> None:
+    async with (
+        one_chatty() as (_, upstreams),
+        client_of(tmp_path, {"größe": upstreams["up"]}, "http", "auto", server=OFFERS) as ear,
+    ):
+        await ready(ear.client)
+        uri = (await ear.client.list_resources()).resources[0].uri
+        assert (uri, str(AnyUrl(uri))) == ("portal://größe/note://a", "portal://gr%C3%B6%C3%9Fe/note://a")
+        contents = (await ear.client.read_resource(str(AnyUrl(uri)))).contents
+        assert contents == (await ear.client.read_resource(uri)).contents
 
 
 async def test_without_the_manifests_word_nothing_is_offered(tmp_path: Path) -> None:
