@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +23,7 @@ from portal.catalog.check.ty_server import TyServer
 from portal.catalog.check.typescript_findings import TypescriptFindings
 from portal.catalog.check.typescript_server import TypescriptServer, find_typescript
 from portal.catalog.snapshot import Snapshot
-from portal.library.library import Library
+from portal.library.library import Library, write_declarations, write_stubs
 from sandbox_runtime.result import LibraryUse, Prepared
 
 MAX_SOURCE_CHARACTERS: Final = 100_000
@@ -91,11 +92,13 @@ class Checker:
 
     async def update(self, library: Library, changed: Collection[Path] | None) -> None:
         """Set the library whose stubs are on disk now, and its changed files; None if they are not known."""
-        for types in filter(None, (self._types, self._typescript)):
+        for types, write in (self._types, write_stubs), (self._typescript, write_declarations):
+            if types is None:
+                continue
             if changed is None:
                 await types.end()  # its next process reads all of them
             else:
-                types.update(changed)
+                types.update(changed, partial(write, library))
         self._library = library
 
     async def check(

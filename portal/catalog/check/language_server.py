@@ -3,18 +3,20 @@
 import json
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final, Self
 
 import anyio
+import anyio.to_thread
 import structlog
 from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from manifests.json_value import Json
+from portal.base.errors import PortalError
 from sandbox_runtime.fair_queue import Turns
 from sandbox_runtime.worker_process import boot_command, cpu_seconds
 
@@ -68,6 +70,7 @@ class TypeChecker:
         self._is_used = False
         self._turns = Turns(1)
         self._changed: set[Path] = set()
+        self._write: Callable[[Path], object] | None = None
         self._retry_at = 0.0
         self._paid_at: dict[str, float] = {}
         """By caller: the time at which its debt is paid back."""
@@ -99,8 +102,12 @@ class TypeChecker:
         if server is not None:
             await server.stop()
 
-    def update(self, changed: Collection[Path]) -> None:
-        """Tell the server about written or removed stubs of its language, before the next script."""
+    def update(self, changed: Collection[Path], write: Callable[[Path], object] | None = None) -> None:
+        """Tell the server about written or removed stubs of its language, before the next script.
+
+        `write` writes those that are missing when a server starts.
+        """
+        self._write = write
         self._changed |= {path.resolve() for path in changed if path.suffix == self._kind.SUFFIX}
 
     async def findings(
@@ -150,8 +157,11 @@ class TypeChecker:
             await self.close()
         if self._server is None and anyio.current_time() >= self._retry_at:
             try:
+                if self._write is not None:  # the system may have emptied its temporary folder
+                    self._folder.mkdir(0o700, exist_ok=True)
+                    await anyio.to_thread.run_sync(self._write, self._folder)
                 self._server = await self._kind.start(self._folder)
-            except (LanguageServerError, OSError) as error:
+            except (LanguageServerError, OSError, PortalError) as error:
                 self._retry_at = anyio.current_time() + RETRY_SECONDS
                 log.warning("type_checker_not_started", error=str(error))
         return self._server

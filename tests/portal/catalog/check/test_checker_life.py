@@ -1,6 +1,7 @@
 """How the checker lives: changing stubs, many askers, a type checker that dies or hangs, and its end."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -105,6 +106,19 @@ async def test_type_checker_ends_when_no_script_has_used_it_and_starts_for_the_n
     with pytest.raises(ProcessLookupError):
         os.kill(used, 0)
     assert await codes(checker, TYPED + "\n1") == ["unknown_field"]
+
+
+async def test_stubs_that_are_gone_are_written_for_the_next_type_checker(
+    checker: Checker, tmp_path: Path
+) -> None:
+    await codes(checker, TYPED)
+    shutil.rmtree(tmp_path)
+    await checker._types.end()
+    assert await codes(checker, TYPED + "\n1") == ["unknown_field"]
+    (tmp_path / "tools" / "github.pyi").unlink()
+    await checker._types.end()
+    assert await codes(checker, TYPED + "\n2") == ["unknown_field"]
+    assert os.stat(tmp_path).st_mode & 0o777 == 0o700
 
 
 async def test_arguments_are_checked_without_ty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

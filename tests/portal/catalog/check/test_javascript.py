@@ -1,6 +1,7 @@
 """The check of JavaScript, by facts alone and by TypeScript's compiler: it refuses no script that can run correctly."""
 
 import re
+import shutil
 import stat
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -243,6 +244,13 @@ async def test_each_language_has_its_own_answer_and_its_own_stubs(
     assert any(each.refuses for each in await check(by_types, sandbox, text, larger))
     await update(by_types, folder, LIBRARY)
     assert [each.code for each in await check(by_types, sandbox, text)] == ["unknown_function"]
+    shutil.rmtree(folder)
+    await by_types.update(LIBRARY, None)  # ends both type checkers
+    text = "const r = await github.get_issue({number: 1})\nr.nme"
+    assert any(each.refuses for each in await check(by_types, sandbox, text))
+    text = "r = await github.get_issue(number=1)\nr['nme'], 1"
+    python = await by_types.check(prepared_python(text, LIBRARY), snapshot(LIBRARY))
+    assert [each.code for each in python] == ["unknown_field"]
 
 
 def test_only_a_native_compiler_is_found_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
