@@ -65,7 +65,9 @@ class Kernels:
                 log.error("kernel_not_opened", kernel=name, reason=str(error), hint=error.hint)
                 message = f"the kernel {name} does not start here; the portal's log says why"
                 raise RunsError("sandbox_busy", message, "Tell the operator.") from error
-            await self._keep(self.opened[name])
+            # Nothing keeps it later if the client of this script goes away now.
+            with anyio.CancelScope(shield=True):
+                await self._keep(self.opened[name])
 
     def _open(self, name: KernelName) -> AbstractAsyncContextManager[Sandbox]:
         if name == PYTHON and self.given is not None:

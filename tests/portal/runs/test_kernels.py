@@ -1,25 +1,30 @@
 """Scripts in another language than Python: under the same rules, and only where the manifest switches it on."""
 
 import json
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from manifests.json_value import Json
 from manifests.kernels import KernelName
+from manifests.loader import load_manifest
 from portal.app import kernels
 from portal.base.caller import LOCAL
 from portal.base.requests import ExecuteCode
 from portal.identity.approvers import Decider
 from portal.records.store.run_tables import RunTables
 from portal.runs.answer import at_line
+from portal.runs.components import Components
 from portal.runs.past import HEAD, RunHead
 from portal.runs.run_page import run_page
 from sandbox_runtime.kernels import KERNELS
 from sandbox_runtime.result import RunError
+from sandbox_runtime.sandbox import Sandbox
 from tests.portal.commands import PortalCommand
 from tests.portal.peers import Opened, opened, states, text_of, write_manifest
 from tests.portal.runs.test_waiting import ASKS, answer_of, found, git, waiting
@@ -140,6 +145,21 @@ async def test_a_kernel_that_does_not_start_is_told_and_python_goes_on(
             code, told = await refused(portal, "execute_code", code="1", kernel=JS)
             assert (code, "missing.wasm" in told) == ("sandbox_busy", False), "the log says why"
         assert await portal.result_of("1 + 1") == 2
+
+
+async def test_the_component_is_kept_if_the_client_leaves_once_the_kernel_is_open(tmp_path: Path) -> None:
+    class Leaving(dict[KernelName, Sandbox]):
+        def __setitem__(self, name: KernelName, sandbox: Sandbox) -> None:
+            super().__setitem__(name, sandbox)
+            client.cancel()
+
+    manifest = load_manifest(write_manifest(tmp_path, {}, server=ON), {})
+    async with AsyncExitStack() as stack:
+        components = Components(tmp_path / "components", stack, print)
+        own = kernels.Kernels(manifest, stack, print, components=components, opened=Leaving())
+        with anyio.CancelScope() as client:
+            await own.sandbox(JS)
+        assert (tmp_path / "components" / f"{own.opened[JS].component}.wasm").exists()
 
 
 async def test_a_session_has_one_kernel(tmp_path: Path) -> None:
