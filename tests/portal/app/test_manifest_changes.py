@@ -178,14 +178,19 @@ async def test_change_waits_is_told_once_and_is_applied_as_it_was_accepted(askin
         assert applied.names == ["second"]
 
 
+async def accepted_in_vain(asking: Path, events: list[Any], text: str, command: str) -> None:
+    """Return once a change was accepted that has a command, which failed."""
+    write(asking, f"{text}upstreams: {{up: {{command: x, env: {{K: '${{command:{command}}}'}}}}}}\n")
+    await logged(events, "manifest_change_waits")
+    assert not asking.with_name("ran").exists(), "no command runs before it is accepted"
+    Acceptance(asking).accept(read_files(asking, {}))
+    await logged(events, "manifest_change_waits", "manifest_rejected")
+
+
 async def test_accepted_change_that_cannot_be_applied_is_rejected_once(asking: Path) -> None:
     async with kept(asking) as applied:
         with capture_logs() as events:
-            write(asking, "upstreams: {up: {command: x, env: {K: '${command:touch ran no/folder}'}}}\n")
-            await logged(events, "manifest_change_waits")
-            assert not asking.with_name("ran").exists(), "no command runs before it is accepted"
-            Acceptance(asking).accept(read_files(asking, {}))
-            await logged(events, "manifest_change_waits", "manifest_rejected")
+            await accepted_in_vain(asking, events, "", "touch ran no/folder")
             assert asking.with_name("ran").exists()
             write(asking, ASKING % "third")
             await logged(events, "manifest_change_waits", "manifest_rejected", "manifest_change_waits")
@@ -198,13 +203,7 @@ async def test_accepted_change_that_could_not_be_applied_waits_no_longer_once_it
     accepted = read_files(asking, {})
     async with kept(asking) as applied:
         with capture_logs() as events:
-            write(
-                asking,
-                f"{ASKING % 'second'}upstreams: {{up: {{command: x, env: {{K: '${{command:ls vault}}'}}}}}}\n",
-            )
-            await logged(events, "manifest_change_waits")
-            Acceptance(asking).accept(read_files(asking, {}))
-            await logged(events, "manifest_change_waits", "manifest_rejected")
+            await accepted_in_vain(asking, events, ASKING % "second", "ls vault")
             write(asking, ASKING % "first")
             await logged(events, "manifest_change_waits", "manifest_rejected", "manifest_change_waits")
             Acceptance(asking).accept(accepted)
@@ -222,12 +221,8 @@ async def test_accepted_change_that_could_not_be_applied_waits_until_it_is_accep
     """Nothing in the files changes in between: a command of theirs had failed."""
     async with kept(asking) as applied:
         with capture_logs() as events:
-            upstream = "{command: x, env: {K: '${command:ls vault}'}}"
-            write(asking, f"{ASKING % 'second'}upstreams: {{up: {upstream}}}\n")
-            await logged(events, "manifest_change_waits")
+            await accepted_in_vain(asking, events, ASKING % "second", "ls vault")
             files = read_files(asking, {})
-            Acceptance(asking).accept(files)
-            await logged(events, "manifest_change_waits", "manifest_rejected")
             assert applied.waiting == ["portal.yaml"]
             (asking.with_name("vault") / "secret").mkdir(parents=True)
             assert read_files(asking, {}) == files
