@@ -21,8 +21,6 @@ SLOW_SECONDS = 0.05
 LOOP = (
     "def f():\n    total = 0\n    for i in range(3_000_000):\n        total += i % 7\n    return total\nf()"
 )
-LOOP_RESULT = 8999997
-WANTED_ROWS = 20
 
 TRIVIAL_P50 = "trivial script, p50, ms"
 TRIVIAL_P99 = "trivial script, p99, ms"

@@ -78,9 +78,7 @@ def hang_up() -> None:
     os.kill(os.getpid(), signal.SIGHUP)
 
 
-async def test_storm_of_signals_leads_to_few_reloads_and_the_last_manifest_wins(
-    manifest: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_storm_of_signals_leads_to_few_reloads_and_the_last_manifest_wins(manifest: Path) -> None:
     async with kept(manifest) as applied:
         applied.may_end = anyio.Event()
         hang_up()
