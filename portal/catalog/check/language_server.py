@@ -16,6 +16,7 @@ from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from manifests.json_value import Json
+from manifests.own_files import is_private
 from portal.base.errors import PortalError
 from sandbox_runtime.fair_queue import Turns
 from sandbox_runtime.worker_process import boot_command, cpu_seconds
@@ -159,6 +160,10 @@ class TypeChecker:
             try:
                 if self._write is not None:  # the system may have emptied its temporary folder
                     self._folder.mkdir(0o700, exist_ok=True)
+                    if self._folder.is_symlink() or not is_private(
+                        self._folder
+                    ):  # another user may have made it anew
+                        raise LanguageServerError(f"others may write to {self._folder}")
                     await anyio.to_thread.run_sync(self._write, self._folder)
                 self._server = await self._kind.start(self._folder)
             except (LanguageServerError, OSError, PortalError) as error:

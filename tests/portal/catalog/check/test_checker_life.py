@@ -119,6 +119,14 @@ async def test_stubs_that_are_gone_are_written_for_the_next_type_checker(
     await checker._types.end()
     assert await codes(checker, TYPED + "\n2") == ["unknown_field"]
     assert os.stat(tmp_path).st_mode & 0o777 == 0o700
+    os.chmod(tmp_path, 0o777)  # as that of another user who was faster
+    await checker._types.end()
+    assert await codes(checker, TYPED + "\n3") == ["unchecked"]
+    os.rename(tmp_path, own := tmp_path.with_name("own"))
+    os.chmod(own, 0o700)
+    os.symlink(own, tmp_path)
+    checker._types._retry_at = 0
+    assert await codes(checker, TYPED + "\n4") == ["unchecked"]
 
 
 async def test_arguments_are_checked_without_ty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
