@@ -32,7 +32,7 @@ PARTLY: Final = 1
 """The exit status if a file could not be used, or no servers were found."""
 
 REFUSED: Final = 2
-"""The exit status if there is a manifest and no --add, or if a client's name is unknown."""
+"""The exit status if there is a manifest and no --add, a client's name is unknown, or options exclude each other."""
 
 
 async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
@@ -46,6 +46,9 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
             names_text = ", ".join(file.name for file in known)
             terminal.error(f"no client is called {name!r}; clients: {names_text}{hint}")
             return REFUSED
+    if options.undo and (options.dry_run or options.install):
+        terminal.error("--undo goes with neither --dry-run nor --install; run it by itself")
+        return REFUSED
     if options.undo:
         return _undo([file for file in known if file.name in options.undo], terminal)
     wanted = {*options.client, *options.install}

@@ -334,7 +334,9 @@ def test_undo_gives_back_a_portal_that_was_there_by_hand(person: Person) -> None
     before = path.read_bytes()
     assert person("--install", "cursor").returncode == 0
     assert [*servers_of(path)] == ["portal"] and b"/old" not in path.read_bytes()
-    assert person("--undo", "cursor").returncode == 0
+    for more in (("--dry-run",), ("--install", "gemini")):
+        assert person("--undo", "cursor", *more).returncode == 2
+    assert [*servers_of(path)] == ["portal"] and person("--undo", "cursor").returncode == 0
     assert path.read_bytes() == before
 
 
