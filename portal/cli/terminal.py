@@ -136,8 +136,9 @@ def shell_command(manifest: "Manifest", *words: str) -> str:
     """A command of the portal for this manifest, as one would type it in the current folder."""
     from manifests.loader import DEFAULT_FILE
 
-    path = os.path.realpath(manifest.path or DEFAULT_FILE)
-    config = [] if path == os.path.realpath(DEFAULT_FILE) else ["--config", path]
+    # Where a link leads there is no portal.env.
+    path = os.path.abspath(manifest.path or DEFAULT_FILE)
+    config = [] if path == os.path.abspath(DEFAULT_FILE) else ["--config", path]
     return shlex.join(["mcp-code-portal", *words, *config])
 
 

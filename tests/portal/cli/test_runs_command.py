@@ -334,11 +334,19 @@ def test_encrypted_run_of_another_folder_needs_its_manifest(
         assert shell("approve", RUN, "--yes", "--config", "../portal.yaml").returncode == 0
 
 
-def test_command_that_is_printed_works_where_it_is_printed(shell: Shell, tmp_path: Path) -> None:
+@pytest.mark.parametrize("manifest", ["portal.yaml", "linked.yaml"])
+def test_command_that_is_printed_works_where_it_is_printed(
+    shell: Shell, tmp_path: Path, manifest: str
+) -> None:
     shell.ask(3, is_parked=True)
     (tmp_path / "my folder").mkdir()
+    target, env = tmp_path / "my folder" / "portal.yaml", tmp_path / "linked.env"
+    target.write_text("upstreams: {up: {command: '${BESIDE_THE_LINK}'}}\nruns: {store: runs.sqlite}\n")
+    (tmp_path / "linked.yaml").symlink_to(target)
+    env.touch(0o600)
+    env.write_text("BESIDE_THE_LINK=x\n")
     waiting = Shell(shell.portal, tmp_path / "my folder", shell.store)
-    told = waiting("wait", RUN, "--timeout", "0.01", "--config", "../portal.yaml").stderr
+    told = waiting("wait", RUN, "--timeout", "0.01", "--config", f"../{manifest}").stderr
     command = re.search(r"mcp-code-portal (runs approve .*)", told)[1]
     assert waiting.portal(*shlex.split(command), "--yes", cwd=waiting.folder).returncode == 0
     assert shell.store.call(RUN, 3).state == "approved"
