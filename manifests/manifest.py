@@ -45,6 +45,8 @@ class Manifest:
     """The resolved secrets of each upstream."""
     written: Mapping[str, Json] = field(default_factory=dict, repr=False)
     """The sections of `upstreams` as written, with unresolved references."""
+    literals: tuple[KeyPath, ...] = ()
+    """The texts that contain a credential instead of a reference."""
     caller_headers: Mapping[str, Mapping[str, CallerHeader]] = field(default_factory=dict, repr=False)
     """The headers of each upstream that name claims of the caller. The upstreams' own `headers` lack them."""
 

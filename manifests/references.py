@@ -374,7 +374,9 @@ TOKEN: Final = re.compile(
     r"|sntry[sua]_|gsk_|pplx-|xai-|r8_)[A-Za-z0-9_./+=-]{12,}"
 )
 """Credentials of well-known services: GitHub, GitLab, AI providers, Stripe, Slack, clouds, registries, searches."""
-_URL_PASSWORD: Final = re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@?#]*:(?!\$\{)[^\s/@?#]+@", re.I)
+_URL_PASSWORD: Final = re.compile(
+    r"\b[a-z][a-z0-9+.-]{1,20}://(?:\$\{[^}]*\}|[^\s/:@?#{])*+:(?!\$\{)[^\s/@?#]+@", re.I
+)
 """A literal password, as in postgresql://bob:s3cret@db/x."""
 _PRIVATE_KEY: Final = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----")
 
@@ -384,6 +386,6 @@ def holds_token(text: str) -> bool:
     return any(each.search(text) for each in (_PRIVATE_KEY, TOKEN, _URL_PASSWORD))
 
 
-def literal_tokens(written: Json, path: KeyPath = ()) -> Iterator[KeyPath]:
+def literal_tokens(written: Json) -> Iterator[KeyPath]:
     """The paths of such credentials in a manifest as written."""
-    return (place for place, text in _texts(written, path) if holds_token(text))
+    return (place for place, text in _texts(written) if holds_token(text))

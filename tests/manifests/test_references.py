@@ -153,6 +153,7 @@ def test_variable_with_a_default_home_and_path_are_no_secrets(tmp_path: Path) ->
     "--api-key=tvly-dev-0123456789abcdef", "fc-0123456789abcdef0123456789abcdef",
     "apify_api_0123456789abcdefABCDEF", "sntrys_eyJpYXQiOjE3MDA", "postgresql://bob:s3cret@db/x",
     "--dsn=mysql+pymysql://root:pw!@db", "redis://:hunter2@cache:6379/0",
+    "redis://${CACHE_USER:-bob}:hunter2@cache",
 ])  # fmt: skip
 def test_credential_of_a_known_service_is_told(text: str) -> None:
     assert holds_token(text)
@@ -160,7 +161,8 @@ def test_credential_of_a_known_service_is_told(text: str) -> None:
 
 @pytest.mark.parametrize("text", [
     "ghp_", "production", "task-oriented-programming", "desk-lamp-in-the-kitchen", "${GITHUB_TOKEN}",
-    "postgresql://bob:${DB_PASSWORD}@db/x", "postgresql://bob@db:5432/x", "https://host:8443/path@2",
+    "postgresql://bob:${DB_PASSWORD}@db/x", "postgresql://bob@db:5432/x",
+    "postgresql://${DB_USER:-bob}:${DB_PASSWORD}@db/x", "https://host:8443/path@2",
     "fc-application-name-of-somebody", "git+ssh://git@github.com/a/b", "-----BEGIN CERTIFICATE-----",
 ])  # fmt: skip
 def test_ordinary_text_is_no_credential(text: str) -> None:

@@ -157,6 +157,22 @@ def test_exit_status_says_how_bad_it_is(
     assert portal("check", "--strict", cwd=tmp_path).returncode == strict
 
 
+def test_literal_credential_anywhere_in_the_manifest_is_warned_of(
+    portal: PortalCommand, tmp_path: Path
+) -> None:
+    env = {"KEY": f"ghp_{'x' * 36}", "OTHER": "${NAME:-value}"}
+    up = {**raw(tools=raw_tools("echo")), "env": env}
+    sections = {"defaults": {"env": env}, "capabilities": {"environment": env}}
+    write_manifest(tmp_path, {"up": up}, server={"token": env["KEY"]}, **sections)
+    told = json.loads(portal("check", "up", "--json", cwd=tmp_path).stdout)["warnings"]
+    assert {*re.findall(r" (\S+) contains a literal credential", "\n".join(told))} == {
+        "upstreams.up.env.KEY",
+        "defaults.env.KEY",
+        "capabilities.environment.KEY",
+        "server.token",
+    }
+
+
 def test_check_of_one_upstream_tells_its_tools_and_stderr(portal: PortalCommand, tmp_path: Path) -> None:
     loud = ["-c", "import sys; print('one\\ntwo\\x1b[2J', file=sys.stderr); sys.exit(3)"]
     [echo, wipe] = raw_tools("echo", "wipe")
