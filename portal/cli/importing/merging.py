@@ -17,7 +17,7 @@ from manifests.errors import ManifestError
 from manifests.json_value import Json
 from manifests.loader import DEFAULT_FILE, YamlSource, load_manifest, plain_value, read_yaml
 from manifests.names import namespace_of
-from manifests.own_files import write_whole
+from manifests.own_files import utf8, write_whole
 from manifests.references import NETWORK_VARIABLE, NO_SECRETS, env_path, env_text, read_env, required
 from portal.base.plain_text import escaped, is_hidden
 from portal.cli.importing import servers
@@ -71,8 +71,9 @@ class Target:
         self.env_path = env_path(path)
         self.kept = read_env(self.env_path)
         self.is_there = path.exists() or path.is_symlink()
-        # newline="" keeps line endings, so that added lines get the same ones.
-        self.text = path.open(encoding="utf-8", newline="").read() if self.is_there else ""
+        content = path.read_bytes() if self.is_there else b""
+        utf8(content, path.name)
+        self.text = content.decode()  # with its byte order mark and line endings
         self.source = self.read(self.text)
 
     @property

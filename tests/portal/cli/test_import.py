@@ -225,6 +225,13 @@ def test_unusable_file_is_told_with_its_line(
     assert list(load_manifest(person.manifest, {}).portal.upstreams) == ["fine"]
 
 
+def test_manifest_that_is_not_utf_8_is_told_with_its_place(person: Person) -> None:
+    person.servers("cursor", time=TIME)
+    person.manifest.write_bytes(b"# caf\xe9\n")
+    done = person()
+    assert done.returncode == 2 and "portal.yaml:1:6: not UTF-8" in done.stderr
+
+
 def test_nothing_found_is_told(person: Person) -> None:
     done = person()
     assert done.returncode == 1 and not person.manifest.exists()
