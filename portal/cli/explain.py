@@ -20,12 +20,16 @@ from portal.library.arguments import ArgumentError, normalize_arguments
 from upstreams.tools import ListedUpstream
 
 NOTHING_KNOWN = 2
-"""The exit status if no known tool has the name. 0: all are granted; 1: at least one is refused."""
+"""The exit status if no known tool has the name, or its arguments cannot be tested. 0: all are granted; 1: not all."""
 
 
 async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
     """Find the tools that the name may mean, and print the decision about each."""
     if options.name == FETCH and FETCH.partition(".")[0] not in manifest.portal.upstreams:
+        if options.arguments is not None:
+            why = f"a URL of {FETCH} is compared with the hosts of capabilities.network when it is fetched"
+            terminal.error(f"{why}; leave out --arguments")
+            return NOTHING_KNOWN
         own = narrowed(manifest, options.profile) if options.profile else manifest
         explanations = [_explanation(own, FETCH, FETCH, NETWORK, decide_fetch(own))]
     else:

@@ -44,7 +44,10 @@ _ENDINGS: Final[Mapping[str, tuple[str, str]]] = {
         "--strict",
         "1 for errors, 2 for an invalid manifest or no such upstream, 3 for warnings with --strict.",
     ),
-    "explain": ("git.git_reset", "0 if it may be called, 1 if it is refused, 2 if there is no such tool."),
+    "explain": (
+        "git.git_reset",
+        "0 if it may be called, 1 if it is refused, 2 if there is no such tool, or for --arguments of portal.fetch.",
+    ),
     "login": ("tickets", "1 if the sign-in failed, 2 if the upstream has no OAuth with a person."),
     "logout": ("tickets", "1 if the tokens are deleted, but could not be revoked."),
     "lock": ("--diff", "1 for differences (--diff) or a down upstream, 2 if PATTERN matches nothing."),

@@ -84,6 +84,8 @@ def test_fetching_is_explained_by_what_grants_hosts(
     assert (exits_with, explanation["verdict"] == "deny") == (status, bool(status))
     assert "network" in explanation["rule"] and len(explanation["flows"]) == 1
     assert ("capabilities.network.allow" in explanation["grant"]) is bool(status)
+    done = portal("explain", "portal.fetch", "--arguments", '{"url": "https://b.example"}', cwd=tmp_path)
+    assert (done.returncode, "capabilities.network" in done.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(
