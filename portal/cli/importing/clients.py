@@ -1,4 +1,4 @@
-"""Reads and writes the files in which MCP clients keep their servers, on Linux, macOS and Windows.
+"""Reads and writes the files in which MCP clients keep their servers, on Linux and macOS.
 
 Sources: modelcontextprotocol.io (Claude Desktop); code.claude.com/docs/en/mcp; cursor.com/docs/mcp;
 code.visualstudio.com/docs/copilot/reference/mcp-configuration; docs.windsurf.com (Cascade, MCP);
@@ -195,8 +195,6 @@ def _own(platform: str, environ: Mapping[str, str], home: Path) -> Iterator[Clie
     dotted = settings = folder("XDG_CONFIG_HOME", home / ".config")
     if platform == "darwin":
         settings = home / "Library/Application Support"
-    elif platform == "win32":
-        settings = folder("APPDATA", home / "AppData/Roaming")
     of_extensions = settings / "Code/User/globalStorage"
     yield ClientFile(CLAUDE_DESKTOP, settings / "Claude/claude_desktop_config.json")
     yield ClientFile(CLAUDE_CODE, folder("CLAUDE_CONFIG_DIR", home) / ".claude.json")
