@@ -4,7 +4,6 @@ The library of its format rewrites the file. A byte-for-byte copy of the origina
 """
 
 import json
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,8 +18,6 @@ from portal.cli.importing.clients import CLAUDE_CODE, VSCODE, ClientFile, Client
 from portal.cli.importing.servers import Origin, containers, is_excluded, is_portal
 
 _PROGRAM: Final = "mcp-code-portal"
-_TABLE: Final = re.compile(rb"\n*(\n\[mcp_servers\.portal(?:-\d+)?\]\n(?:[a-z]+ = .*\n)+)\n*")
-"""The portal's entry in TOML, with the blank lines around it, which tomlkit leaves from the tables that were there."""
 _NAMES: Final = ("portal", *(f"portal-{number}" for number in range(2, 100)))
 
 
@@ -54,7 +51,7 @@ def install(file: ClientFile, origins: Sequence[Origin], manifest: Path, *, is_d
     if not is_dry:
         before.put(content or b"", file.mode)
         try:
-            file.put(_TABLE.sub(rb"\n\1\n", dumped).rstrip(b"\n") + b"\n")
+            file.put(dumped)
         except ClientFileError:
             before.put(None)
             raise

@@ -710,10 +710,6 @@ def test_header_is_literal_only_if_neither_name_nor_value_may_be_a_credential(
 
 
 def test_one_blank_line_is_around_what_is_added(person: Person) -> None:
-    path = person.write("codex", CODEX)
-    person("--save-secrets", "--install", "codex")
-    before, _, after = path.read_text().partition("[mcp_servers.portal]\n")
-    assert before.endswith("time\n\n") and after.endswith(']\n\n[tui]\ntheme = "dark"\n')
     person.manifest.write_text("upstreams:\n  mine: {command: x}\n")
     person.servers("cursor", a={"command": "a"})
     assert person("--add").returncode == 0
