@@ -2,7 +2,7 @@
 
 import pytest
 
-from manifests.decision import ListedTool, decide, decide_arguments, decide_fetch, unmatched_rules
+from manifests.decision import ListedTool, decide, decide_arguments, unmatched_rules
 from manifests.grants import Hints
 from manifests.json_value import Json
 from manifests.manifest import narrowed
@@ -80,18 +80,6 @@ def test_upstream_cannot_name_its_destructive_tool_like_one_that_asks(load: Load
     assert ask(manifest, "mail.drop", DESTRUCTIVE).granted
     assert not ask(manifest, "evil.mail.drop", DESTRUCTIVE).granted
     assert ask(manifest, "evil.mail.drop").asks
-
-
-@pytest.mark.parametrize(
-    ("pattern", "asks"), [("portal.fetch", True), ("portal.*", True), ("'*'", False), ("fetch", False)]
-)
-def test_fetching_asks_if_a_rule_means_it(load: Load, pattern: str, asks: bool) -> None:
-    network, tools = "network: {allow: [a.example]}", f"tools: {{ask: [{pattern}]}}"
-    decision = decide_fetch(load(f"capabilities: {{{network}, {tools}}}\n"))
-    assert (decision.granted, bool(decision.asks)) == (True, asks)
-    of_profile = load(f"capabilities: {{{network}}}\nprofiles: {{p: {{{tools}}}}}\n")
-    assert bool(decide_fetch(narrowed(of_profile, "p")).asks) is asks
-    assert decide_fetch(of_profile).asks == ""
 
 
 def test_method_of_resources_asks_like_a_tool(rules: Load) -> None:

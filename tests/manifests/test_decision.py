@@ -121,20 +121,24 @@ def test_rule_for_a_method_lets_no_tool_in(rules: Load, pattern: str) -> None:
 
 @pytest.mark.parametrize("pattern", ["portal.fetch", "portal.*", '{tool: "portal.f*"}'])
 @pytest.mark.parametrize("section", ["capabilities", "profile"])
-def test_deny_and_budget_of_the_portals_fetch_hold_for_it(load: Load, pattern: str, section: str) -> None:
-    def of(deny: str, budget: str = "") -> Manifest:
-        tools = f"tools: {{deny: [{deny}], budgets: [{budget}]}}"
+def test_deny_ask_and_budget_of_the_portals_fetch_hold_for_it(load: Load, pattern: str, section: str) -> None:
+    def of(deny: str, budget: str = "", ask: str = "", *, is_narrowed: bool = True) -> Manifest:
+        tools = f"tools: {{deny: [{deny}], ask: [{ask}], budgets: [{budget}]}}"
         text = "upstreams: {files: {command: x}}\ncapabilities: {network: {allow: [a.example]}"
         if section == "profile":
-            return narrowed(load(f"{text}}}\nprofiles: {{r: {{{tools}}}}}\n"), "r")
+            manifest = load(f"{text}}}\nprofiles: {{r: {{{tools}}}}}\n")
+            return narrowed(manifest, "r") if is_narrowed else manifest
         return load(f"{text},\n  {tools}}}\n")
 
     refused = decide_fetch(of(pattern))
     assert (refused.granted, refused.where.rpartition(":")[0]) == (False, "portal.yaml:3")
     assert [*unmatched_rules(of(pattern), {"files": []})] == []
     budget = f"{{tool: {pattern}, calls: 1}}" if "{" not in pattern else "{tool: portal.fetch, calls: 1}"
-    granted = decide_fetch(of('"*", fetch', budget))
-    assert granted.granted and [each.calls for each in granted.budgets] == [1]
+    granted = decide_fetch(of('"*", fetch', budget, ask='"*", fetch'))
+    assert (granted.granted, granted.asks, [each.calls for each in granted.budgets]) == (True, "", [1])
+    asking = decide_fetch(of("", ask=pattern))
+    assert asking.granted and asking.asks
+    assert bool(decide_fetch(of("", ask=pattern, is_narrowed=False)).asks) is (section == "capabilities")
 
 
 @pytest.mark.parametrize(("annotations", "granted"), [
