@@ -2,6 +2,7 @@
 
 import io
 import logging
+import math
 import os
 import subprocess
 import sys
@@ -11,11 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import anyio
 import pytest
 import structlog
 
+from manifests.json_value import Json
 from portal.cli.command_line import run_command
 from portal.cli.parser import parse_arguments
+from portal.cli.terminal import Terminal
 from tests.warm_commands import warm_command
 
 COMMAND = (sys.executable, "-m", "portal")
@@ -36,6 +40,27 @@ class Done:
 
 PortalCommand: TypeAlias = Callable[..., Done]
 """`portal(*arguments, cwd, stdin, env)`: runs a command from start to end in this process."""
+
+
+class Told(Terminal):
+    """A terminal that keeps what it shows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.notes: list[str] = []
+        self.results: list[Json] = []
+        self._send, self.printed = anyio.create_memory_object_stream[str](math.inf)
+
+    def note(self, text: str) -> None:
+        super().note(text)
+        self.notes.append(text)
+
+    def json(self, value: Json) -> None:
+        self.results.append(value)
+
+    def result(self, text: str) -> None:
+        super().result(text)
+        self._send.send_nowait(text)
 
 
 def portal_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> PortalCommand:

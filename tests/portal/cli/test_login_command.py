@@ -12,6 +12,7 @@ from manifests.json_value import Json
 from manifests.loader import load_manifest
 from portal.cli import check, login
 from portal.cli.terminal import Terminal
+from tests.portal.commands import Told
 from tests.portal.peers import DEADLINE_SECONDS, opened
 from tests.upstreams.oauth_peer import ProtectedServer, browse
 
@@ -29,29 +30,19 @@ def folder(tmp_path: Path, server: ProtectedServer, own_state: None) -> Path:
     return tmp_path
 
 
-class Browsing(Terminal):
-    """A person who opens each URL that is printed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.urls, self._urls = anyio.create_memory_object_stream[str](1)
-
-    def result(self, text: str) -> None:
-        super().result(text)
-        self.urls.send_nowait(text)
-
-    async def browse(self) -> None:
-        page = await browse(await self._urls.receive())
-        assert page.is_success and "code-" not in page.text.replace("mcp-code-portal", "")
+async def open_url(told: Told) -> None:
+    """Open the URL that is printed, as a person does."""
+    page = await browse(await told.printed.receive())
+    assert page.is_success and "code-" not in page.text.replace("mcp-code-portal", "")
 
 
 async def sign(verb: str, folder: Path, name: str = "tickets") -> int:
     """The exit status of `login` or `logout`."""
     options = Namespace(upstream=name, browser=False, is_out=verb == "logout", person=None)
-    terminal = Browsing()
+    terminal = Told()
     with anyio.fail_after(DEADLINE_SECONDS):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(terminal.browse)
+            tasks.start_soon(open_url, terminal)
             status = await login.command(load_manifest(folder / "portal.yaml", {}), options, terminal)
             tasks.cancel_scope.cancel()
     return status

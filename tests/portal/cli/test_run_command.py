@@ -12,31 +12,16 @@ import pytest
 
 from manifests.loader import load_manifest
 from portal.cli import run
-from portal.cli.terminal import Terminal
 from portal.identity.approvers import Approvers, Decider
 from portal.runs.answer import Answer
 from portal.runs.decisions import decide_call
 from portal.runs.execution import Execution
 from portal.runs.service import Runs
+from tests.portal.commands import Told
 from tests.portal.peers import DEADLINE_SECONDS, write_manifest
 from tests.portal.rows import opened as tables_in
 
 pytestmark = pytest.mark.anyio
-
-
-class Told(Terminal):
-    """A terminal that keeps what it shows."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.notes: list[str] = []
-        self.results: list[Any] = []
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-    def json(self, value: Any) -> None:
-        self.results.append(value)
 
 
 @dataclass(eq=False)

@@ -12,22 +12,10 @@ import pytest
 
 from manifests.loader import load_manifest
 from portal.cli import ui
-from portal.cli.terminal import Terminal
-from tests.portal.commands import PortalCommand
+from tests.portal.commands import PortalCommand, Told
 from tests.portal.peers import DEADLINE_SECONDS
 
 OWN = {"Sec-Fetch-Site": "same-origin"}
-
-
-class Heard(Terminal):
-    """Hears the addresses that are printed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._hear, self.addresses = anyio.create_memory_object_stream[str](math.inf)
-
-    def result(self, text: str) -> None:
-        self._hear.send_nowait(text)
 
 
 def stream(*lines: str, is_terminal: bool) -> SimpleNamespace:
@@ -53,12 +41,12 @@ async def test_the_address_opens_the_console_with_the_rights_of_a_terminal_only_
     monkeypatch.setattr(ui, "sys", SimpleNamespace(stdin=there, stdout=stream(is_terminal=is_terminal)))
     monkeypatch.setattr(ui, "IDLE_MINUTES", math.inf)
     monkeypatch.setattr(ui, "_MINUTE_SECONDS", 0.01)
-    terminal, manifest = Heard(), load_manifest(tmp_path / "portal.yaml", {})
+    terminal, manifest = Told(), load_manifest(tmp_path / "portal.yaml", {})
     options = Namespace(run="", port=0, browser=False, decide=decides)
     with anyio.fail_after(DEADLINE_SECONDS):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ui.command, manifest, options, terminal)
-            shown = [await terminal.addresses.receive() for _ in range(printed)]
+            shown = [await terminal.printed.receive() for _ in range(printed)]
             assert all(re.match(r"http://ui-[0-9a-f]{8}\.localhost:", each) for each in shown)
             addresses = [re.sub(r"ui-\w+\.localhost", "127.0.0.1", each) for each in shown]
             async with httpx2.AsyncClient(follow_redirects=True) as http:
