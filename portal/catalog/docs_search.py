@@ -217,7 +217,8 @@ class DocsSearch:
         assert snapshot.index is not None, "a fresh snapshot has one"
         hits = snapshot.index.search(request.query, request.limit + _SPARE, key)
         # A function of `portal` does not answer a query that only shares a word with it.
-        words, own = {*read_query(query).words}, [each for each in hits.functions if each.namespace == PORTAL]
+        words, others = {*read_query(query).words}, hits.functions[hits.exact :]
+        own = [each for each in others if each.namespace == PORTAL]
         strange = {each for each in own if 2 * _words_of(each, words)[1] < len(words)}
         functions = [each for each in hits.functions if each not in strange][: request.limit]
         total, exact = hits.total - len(strange), hits.exact

@@ -221,6 +221,8 @@ async def test_the_functions_of_the_portal_are_listed_as_far_as_they_are_granted
     assert "fetch" not in names and len(names) == 15
     (sleep,) = (await portal.search("portal.sleep"))["functions"]
     assert sleep["signature"] == "portal.sleep(seconds=0, minutes=0, hours=0, days=0) -> None"
+    (approve,) = (await portal.search('portal.approve("Wipe an issue of the tracker?")'))["functions"]
+    assert approve["name"] == "portal.approve" and "stub" in approve
 
 
 async def test_an_answer_is_in_the_language_that_is_asked_for(portal: Opened) -> None:
