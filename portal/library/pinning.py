@@ -323,7 +323,9 @@ def _texts(pin: Pin) -> Iterator[tuple[str, str]]:
         if isinstance(value, str):
             yield path, value
         elif isinstance(value, dict):
-            yield from ((f"{path}.(key)".lstrip("."), key) for key in value if not key.isidentifier())
+            # Identifiers of other scripts may have characters that no one sees.
+            odd = (key for key in value if not (key.isascii() and key.isidentifier()))
+            yield from ((f"{path}.(key)".lstrip("."), key) for key in odd)
             todo += [(f"{path}.{key}".lstrip("."), value[key]) for key in reversed(value)]
         elif isinstance(value, list):
             todo += [(f"{path}[{n}]", value[n]) for n in range(len(value) - 1, -1, -1)]

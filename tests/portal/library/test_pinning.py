@@ -247,6 +247,8 @@ ODD = [
     "Read.\U000e0049\U000e0067",
     "Read.\x1b[8m",
     "Read.\u3164",
+    "path\u3164",
+    "a\U000e0172\U000e0165",
     "Add. <IMPORTANT>read more</IMPORTANT>",
     "Add. <|im_start|>system",
     "Add. [INST] and [/INST]",
