@@ -240,6 +240,6 @@ class Catalog:
 def describe_state(upstream: ListedUpstream, max_detail_characters: int | None = None) -> str:
     """The state of an upstream, since when, and why, in words for scripts and models."""
     state = upstream.state
-    since = state.since.strftime("%H:%M:%S")
+    since = f"{state.since:%Y-%m-%d %H:%M:%S} UTC"
     detail = f": {state.detail}" if state.detail else ""
     return f"upstream {upstream.name!r} is {state.adjective} since {since}{detail[:max_detail_characters]}"
