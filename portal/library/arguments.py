@@ -471,7 +471,8 @@ def _moved(
     shown = [
         value_text(value, kernel) if POSITIONAL.fullmatch(name) else name for name, value in kwargs.items()
     ]
+    sent = ", ".join(path_text(function, [each], kernel) for each in arrangement)
     form = "{}({})" if kernel == PYTHON else "{}({{{}}})"
-    before, after = f"{function.name}({', '.join(shown)})", form.format(function.name, ", ".join(arrangement))
+    before, after = f"{function.name}({', '.join(shown)})", form.format(function.name, sent)
     kind = f"{function.qualified} {[*kwargs]} {after}"
     return kind, f"{function.qualified}: {before} was sent as {after}"

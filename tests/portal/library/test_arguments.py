@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from manifests.json_value import UNKNOWN, Json
+from manifests.kernels import JAVASCRIPT, PYTHON
 from portal.library.arguments import ArgumentError, bind, normalize_arguments, repaired
 from portal.library.function import Function
 from tests.depth import depth
@@ -271,6 +272,9 @@ def test_repair_is_told_with_what_it_changed() -> None:
         "tickets.create_issue: limit: '3' was sent as 3",
         "tickets.create_issue: labels: 'bug' was sent as ['bug']",
     }
+    for kernel, told in ((PYTHON, "(repo, class_)"), (JAVASCRIPT, "({repo, class})")):
+        found = repaired(LIST, {"repo": "a", "Class": "c"}, kernel)
+        assert all(each.endswith(f" was sent as create_issue{told}") for each in found[1].values()), kernel
 
 
 @pytest.mark.parametrize(
