@@ -109,19 +109,6 @@ TEXT = {"type": "string"}
 NOTED = {"type": "string", "description": "Why."}
 
 
-def test_head_is_lean_and_small_types_are_in_place() -> None:
-    label = {**an_object(name=TEXT, color={"enum": ["red", "b]'lue"]}), "required": ["name"]}
-    schema = arguments(
-        ("title",), title=TEXT, limit={"type": "integer", "default": 7}, labels={"items": label}
-    )
-    compiled = function(schema, an_object(id={"type": "integer"}), description="Open.")
-    told = (
-        "tickets.create_issue(title: str, limit=7, labels?: list[{name: str, color?: 'red'|\"b]'lue\"}])"
-        ' -> {id?: int}\n    """Open."""'
-    )
-    assert stub(compiled) == told
-
-
 def test_comments_and_long_objects_are_told_once_in_an_answer() -> None:
     box = {**an_object(a=NOTED), "title": "Box"}
     long = an_object(**{f"a_long_key_{n}": an_object(n={"type": "integer"}) for n in range(12)})
@@ -155,24 +142,6 @@ def test_types_that_need_themselves_or_double_each_level_end_small() -> None:
     }
     told = stub(function({**arguments(a={"$ref": "#/$defs/L0"}), "$defs": levels}))
     assert len(told) < 100_000
-
-
-def deep(levels: int) -> Json:
-    inner = an_object(value=NOTED, other=NOTED)
-    for _ in range(levels):
-        inner = an_object(next=inner, last=inner)
-    return inner
-
-
-def test_result_is_shortened_from_its_depths_and_arguments_never() -> None:
-    noted = an_object(a=NOTED)
-    compiled = function(arguments(a=noted), deep(5), description="About.")
-    forms = [compiled.full(set(), depth) for depth in (-1, 0, 1, 40)]
-    assert [len(form) for form in forms] == sorted(len(form) for form in forms)
-    assert forms.pop() == stub(compiled)
-    assert forms[0].endswith('-> Any\n    """About."""')
-    assert forms[1].endswith('-> {next?, last?}\n    """About."""')
-    assert all("    a?: str,  # Why." in form for form in forms)
 
 
 def test_hints_follow_the_description_of_a_parameter() -> None:
