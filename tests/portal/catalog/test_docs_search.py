@@ -246,21 +246,6 @@ async def test_an_answer_is_in_the_language_that_is_asked_for(portal: Opened) ->
     assert sleep["signature"].startswith("portal.sleep(time: number | {")
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        "createIssue",
-        "issueTracker.createIssue",
-        'await issue_tracker.create_issue({title: "Crash"})',
-        "listIssues",
-    ],
-)
-async def test_names_are_found_as_scripts_in_javascript_spell_them(portal: Opened, query: str) -> None:
-    answer = await portal.search(query, kernel="javascript")
-    expected = "list_issues" if "list" in query else "create_issue"
-    assert answer["functions"][0]["name"] == f"issue_tracker.{expected}"
-
-
 def test_tables_and_hints_are_in_the_language_of_the_script() -> None:
     snapshot = Snapshot(library(tool_of("get", arguments(("id",), id={"type": "integer"}))), None, {}, {})
     signature = "tickets.get({id: number}): Promise<any>"

@@ -216,6 +216,7 @@ ROLES = built([*TRACKER.values(), *PULLS.values(), *FOLDERS.values()])
         (INDEX, "max lines", READ),
         (INDEX, "app config", APP_CONFIG),
         (INDEX, "list the repo's issues", ISSUES),
+        (INDEX, 'await github.createIssue({title: "Crash"})', ISSUE),
         (ROLES, "remove ticket", TRACKER["delete"]),
         (ROLES, "edit the ticket", TRACKER["update"]),
         (ROLES, "lookup a bug", TRACKER["search"]),
