@@ -18,7 +18,7 @@ from functools import lru_cache, reduce
 from itertools import islice
 from math import inf
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import anyio
 import anyio.lowlevel
@@ -27,7 +27,7 @@ import structlog
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from manifests.json_value import Json, SchemaError
+from manifests.json_value import KINDS, Json, SchemaError
 from manifests.manifest import Manifest
 from manifests.own_files import is_private, state_folder, write_whole
 from portal.base.plain_text import one_line
@@ -84,16 +84,7 @@ class Shape(TypedDict, total=False):
     items: "Shape"
 
 
-_TYPES: Final[Mapping[str, type[Any]]] = {
-    "object": dict,
-    "array": list,
-    "string": str,
-    "integer": int,
-    "number": float,
-    "boolean": bool,
-    "null": type(None),
-}
-_OF_SCALARS: Final = {of: Shape(type=[name]) for name, of in _TYPES.items() if of not in (dict, list)}
+_OF_SCALARS: Final = {of: Shape(type=[name]) for of, name in KINDS.items() if of not in (dict, list)}
 _NULL: Final = Shape(type=["null"])
 
 
@@ -201,7 +192,7 @@ def _merged(one: Shape, other: Shape) -> Shape:
     whole = _merged_objects(one, other) if "object" in types else Shape()
     if "array" in types:
         whole["items"] = _merged(one.get("items", {}), other.get("items", {}))
-    return {**whole, "type": [name for name in _TYPES if name in types]}
+    return {**whole, "type": [name for name in reversed(KINDS.values()) if name in types]}
 
 
 def _merged_objects(one: Shape, other: Shape) -> Shape:

@@ -61,7 +61,7 @@ def test_kinds_keys_and_nesting_are_kept() -> None:
 def test_what_some_results_lack_is_optional_and_what_differs_is_either() -> None:
     schema = seen({"id": 1, "note": "x"}, {"id": "1", "due": None}, {"id": 2, "due": 3})
     assert schema["required"] == ["id"]
-    assert schema["properties"]["id"] == {"type": ["string", "integer"]}
+    assert schema["properties"]["id"] == {"type": ["integer", "string"]}
     assert schema["properties"]["due"] == {"type": ["integer", "null"]}
 
 
