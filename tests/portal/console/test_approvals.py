@@ -2,8 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,19 +11,13 @@ from manifests.json_value import Json
 from portal.console.forms import Field
 from portal.console.visitor import Visitor
 from portal.identity.approvers import Approvers, Decider
-from tests.portal.console.desk import BASE, REFUND, Desk, bearer, desk_in
+from tests.portal.console.desk import BASE, REFUND, Desk, bearer
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=5,
 )
-
-
-@pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    with desk_in(tmp_path) as desk:
-        yield desk
 
 
 def text_of(page: str) -> str:

@@ -1,21 +1,14 @@
 """The overview, the list of runs and the page of a run, as a browser without scripts gets them."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from manifests.json_value import Json
 from portal.base.errors import RunsError
-from tests.portal.console.desk import BASE, Desk, desk_in
+from tests.portal.console.desk import BASE, Desk
 from tests.portal.stories import Story, kept, night
-
-
-@pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    with desk_in(tmp_path) as desk:
-        yield desk
 
 
 def titles(desk: Desk, path: str) -> list[str]:
