@@ -102,8 +102,10 @@ async def _approvals(request: Request, status: int = 200, said: str = "", proble
     approvers = source.approvers
 
     def found(tables: RunTables) -> tuple[list[Mapping[str, Any]], int]:
-        rows = asking_runs(tables, decider, approvers)
-        cases = [case_of(tables, row.id, decider, approvers) for row in rows[:MAX_CASES]]
+        rows, cases = asking_runs(tables, decider, approvers), list[Mapping[str, Any]]()
+        for row in rows[:MAX_CASES]:
+            with suppress(RunsError):  # it has just ended, and only its owner sees it now
+                cases.append(case_of(tables, row.id, decider, approvers))
         return cases, len(rows) - MAX_CASES
 
     cases, more = await source.read(found, decider.owner)

@@ -171,6 +171,19 @@ def test_an_approver_decides_about_runs_of_the_tenant(desk: Desk) -> None:
     assert [desk.approve(each).status_code for each in (run, other)] == [303, 404]
 
 
+def test_a_run_that_ends_while_the_page_is_read_is_left_out(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.source.rules = Approvers(frozenset(["token:boss"]))
+    run, ended = desk.asks(REFUND, owner="red//ann"), desk.asks(REFUND, owner="red//ann")
+    with desk.tables.transaction():
+        desk.tables.finish(ended.id, "cancelled", None)
+    monkeypatch.setattr("portal.console.approvals.asking_runs", lambda *_: [ended, run])
+    desk.visitor[0] = Visitor(bearer("red//boss", "token:boss"), may_decide=True)
+    page = desk.page()
+    assert page.status_code == 200 and run.id[:12] in page.text and ended.id[:12] not in page.text
+
+
 def test_more_calls_than_a_page_shows_are_counted(desk: Desk) -> None:
     desk.asks(*({"id": n} for n in range(52)), function="git.merge")
     page = desk.page().text
