@@ -69,7 +69,8 @@ def case_of(tables: RunTables, run: str, decider: Decider, approvers: Approvers)
     count = max(row.calls - len(waiting), 0)
     head = HEAD.validate_json(tables.head(row.id))
     calls = f"{count or 'No'} call{'s' * (count != 1)}"
-    before = f"{calls} so far{': ' * bool(made)}{counted(made)}." if row.ms else ""
+    those = (", among them " if len(made) < count else ": ") * bool(made)  # of many, the trail has some
+    before = f"{calls} so far{those}{counted(made)}." if row.ms else ""
     by = ", ".join(dict.fromkeys(call.decided_by for call in asked if call.decided_by))
     functions = {call.function for call in waiting.values()}
     return {

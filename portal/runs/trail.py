@@ -162,10 +162,13 @@ class Trail:
 
 
 def listed_calls(ledger: Ledger, began: float) -> list[list[Json]]:
-    """`[[seq, function, state, at_ms after began, ms, code], ...]`: at most MAX_ROWS, those first that are not done."""
+    """`[[seq, function, state, at_ms after began, ms, code], ...]`: at most MAX_ROWS. The first call of each function
+    goes before others, and then those that are not done.
+    """
     now, entries = time.monotonic(), [*ledger.entries.values()]
     if len(entries) > MAX_ROWS:
-        entries.sort(key=lambda entry: entry.state == "done")
+        first = {entry.function: entry.seq for entry in reversed(entries)}
+        entries.sort(key=lambda entry: (entry.seq != first[entry.function], entry.state == "done"))
         entries = sorted(entries[:MAX_ROWS], key=attrgetter("seq"))
     return [
         [

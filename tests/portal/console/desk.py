@@ -17,6 +17,7 @@ from portal.console.app import console_app
 from portal.console.source import LeftSource
 from portal.console.visitor import Visitor
 from portal.identity.approvers import Approvers, Decider
+from portal.records.ledger import MAX_ROWS
 from portal.records.store.records import CallRow, RunRow
 from portal.records.store.run_tables import RunTables
 from portal.records.store.trail import TrailRow
@@ -61,7 +62,7 @@ class Desk:
     ) -> RunRow:
         """A run that has made the calls `before`, and waits for one call with each of these arguments."""
         run = begun(self.tables, code, owner=owner)
-        made = [[n, each, "done", 0.0, 1.0, ""] for n, each in enumerate(before, 1)]
+        made = [[n, each, "done", 0.0, 1.0, ""] for n, each in enumerate(before[:MAX_ROWS], 1)]
         trail = TrailRow(run.id, owner, "waiting", code, run.began, ms=2.0, is_journaled=True)
         calls = []
         for n, each in enumerate(arguments, len(before) + 1):

@@ -185,9 +185,11 @@ def test_a_run_that_ends_while_the_page_is_read_is_left_out(
 
 
 def test_more_calls_than_a_page_shows_are_counted(desk: Desk) -> None:
-    desk.asks(*({"id": n} for n in range(52)), function="git.merge")
+    before = ("tickets.delete", *["tickets.get"] * 120)
+    desk.asks(*({"id": n} for n in range(52)), function="git.merge", before=before)
     page = desk.page().text
     assert page.count('name="seq"') == 50 and "2 more calls of this run wait" in page
+    assert "121 calls so far, among them tickets.delete, .get 99." in page
 
 
 def test_arguments_that_are_too_long_are_shown_as_a_text(desk: Desk) -> None:

@@ -284,15 +284,16 @@ async def test_the_program_that_posts_a_run_is_named(tmp_path: Path) -> None:
     assert stored is not None and Past.of(stored)[0].caller.client == "curl 8.5.0"
 
 
-def test_of_many_calls_those_that_are_not_done_are_listed_first() -> None:
+def test_of_many_calls_one_of_each_function_and_those_that_are_not_done_are_listed_first() -> None:
     ledger = Ledger()
     for seq in range(1, 301):
-        ledger.open(seq, "crm.get" if seq % 2 else "crm.put")
+        ledger.open(seq, "crm.delete" if seq == 200 else "crm.get" if seq % 2 else "crm.put")
         ledger[seq].at = 100.0 + seq
         ledger[seq].end("failed" if seq == 150 else "done")
     rows = listed_calls(ledger, 100.0)
-    assert [[*row[:4], row[5]] for row in rows[-2:]] == [
-        [99, "crm.get", "done", 99_000.0, ""],
+    assert [[*row[:4], row[5]] for row in rows[-3:]] == [
+        [98, "crm.put", "done", 98_000.0, ""],
         [150, "crm.put", "failed", 150_000.0, ""],
+        [200, "crm.delete", "done", 200_000.0, ""],
     ]
     assert len(rows) == MAX_ROWS
