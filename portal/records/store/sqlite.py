@@ -102,10 +102,11 @@ class SqliteDatabase:
         try:
             yield
         except BaseException:
-            self.execute("ROLLBACK TO part")
+            if self._sql.in_transaction:  # a full disk has undone all of it
+                self.execute("ROLLBACK TO part")
+                self.execute("RELEASE part")
             raise
-        finally:
-            self.execute("RELEASE part")
+        self.execute("RELEASE part")
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> int:
         """Returns the number of changed rows."""

@@ -152,7 +152,16 @@ async def test_a_full_disk_is_an_error_at_once_and_loses_nothing_that_was_writte
         run = begun(file := tables_in(tmp_path))
         pages = file.database.rows("PRAGMA page_count")[0][0]
         await store.write(lambda file: file.database.rows(f"PRAGMA max_page_count = {pages + 2}"))
-        with pytest.raises(StoreError, match="full"):
-            await store.write(lambda file: file.advance(run.id, 1, chunk=os.urandom(1 << 20)))
+
+        def alone(file: RunTables) -> None:
+            file.advance(run.id, 1, chunk=os.urandom(1 << 20))
+
+        def beside_others(file: RunTables) -> None:
+            with file.database.part():
+                alone(file)
+
+        for write in (alone, beside_others):
+            with pytest.raises(StoreError, match="disk is full"):
+                await store.write(write)
         await store.write(lambda file: file.advance(run.id, 1, chunk=b"small"))
         assert (await store.read(lambda file: file.load(run.id))).chunks == (b"small",)
