@@ -110,7 +110,7 @@ return {
     try {
       const own = Reflect.ownKeys(globalThis).filter((key) => typeof key === "string" && !baseline.has(key));
       const unchanged = known.filter(isItself);
-      const { error, run, facts, assigned } = analysis.prepare(text, unchanged, [...new Set([...known, ...own])].filter((name) => !unchanged.includes(name)), true);
+      const { error, run, facts, assigned } = analysis.prepare(text, unchanged, [...new Set([...known, ...own])].filter((name) => !unchanged.includes(name)));
       if (error) return stringify({ error });
       host.compile(run);
       script = { names: known.filter((name) => text.includes(name)), assigned, lines: text.split("\n") };

@@ -8,8 +8,8 @@ const OF_PORTAL = words("Response ToolError blocks emit env run text");
 
 /** The tree of a script with the parent and the scope of each node; what its names mean. A scope is a function's. */
 class Names {
-  constructor(tree, namespaces, known, edits) {
-    Object.assign(this, { tree, namespaces, known, edits });
+  constructor(tree, namespaces, known) {
+    Object.assign(this, { tree, namespaces, known });
     this.kinds = Object.create(null); // nodes by their type, in the order of the script
     this.top = { up: null, node: tree, names: new Map() };
     this.loads = new Map(); // the reads of each name, wherever it is bound

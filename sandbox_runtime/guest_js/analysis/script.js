@@ -2,12 +2,12 @@
 
 const MAX_LINES = 10;
 
-function prepare(given, namespaceNames, knownNames, isSession) {
+function prepare(given, namespaceNames, knownNames) {
   const known = new Set(knownNames), namespaces = new Set(namespaceNames.filter((name) => !known.has(name)));
   const original = given.replace(/^\uFEFF/, "").replace(/\r\n?/g, "\n").replace(/^#!.*/, blank);
   const { text, tree, notices } = parse(original), edits = new Edits();
   const assigned = returnValue(text, tree, edits, notices);
-  const kept = isSession ? [...keepGlobals(text, tree, edits)] : [];
+  const kept = [...keepGlobals(text, tree, edits)];
   const facts = { source: null, names: [], notices, uses: [], problems: [], unguarded_lines: [] };
   if (/[(`.=]|import|\d{16}/.test(text)) {
     const names = new Names(tree, namespaces, known);
@@ -40,9 +40,9 @@ function mentioned(names) {
 }
 
 return {
-  prepare(text, namespaces, known, isSession) {
+  prepare(text, namespaces, known) {
     try {
-      return prepare(text, namespaces, known, isSession);
+      return prepare(text, namespaces, known);
     } catch (error) {
       return { error: describe(error, text) };
     }
