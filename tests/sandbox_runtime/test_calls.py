@@ -64,12 +64,6 @@ async def test_call_that_nobody_awaits_ends_with_the_run(run: Runner) -> None:
     assert [call.function for call in port.calls if call.seq in port.cancelled] == ["git.hangs"]
 
 
-async def test_call_that_was_never_awaited_is_told(run: Runner) -> None:
-    result = await run("def forget():\n    git.git_log()\nforget()\n1")
-    assert result.value == 1
-    assert any("git.git_log" in notice and "line 2" in notice for notice in result.notices)
-
-
 @pytest.mark.parametrize(
     "use",
     ["c['x']", "c.items", "len(c)", "c + 1", "c == 1", "json.dumps({'a': c})"],
@@ -78,12 +72,6 @@ async def test_call_used_as_its_value_says_what_is_missing(run: Runner, use: str
     error = await run.error(f"import json\ndef use(c):\n    return {use}\nuse((lambda: git.git_log())())")
     assert "await git.git_log(...)" in error.message
     assert error.line == 3
-
-
-async def test_tool_error_is_caught_by_name_with_everything_it_has(run: Runner) -> None:
-    for name in ("ToolError", "portal.ToolError"):
-        script = f"try:\n    await git.fails()\nexcept {name} as e:\n    x = [str(e), e.code, e.hint]\nx"
-        assert await run.value(script) == ["git is down", "upstream_down", "Try again later."]
 
 
 async def test_argument_that_is_no_json_is_named(run: Runner) -> None:

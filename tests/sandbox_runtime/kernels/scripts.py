@@ -38,7 +38,7 @@ SCRIPTS: dict[str, dict[KernelName, str]] = {
         "[seen(a), seen(portal.blocks(a)[1]), seen(data)]",
     },
     "caught": {
-        "python": "try:\n    await git.fails()\nexcept ToolError as e:\n    r = [e.code, str(e), e.hint]\nr",
+        "python": "try:\n    await git.fails()\nexcept portal.ToolError as e:\n    r = [e.code, str(e), e.hint]\nr",
         "javascript": "let r;\ntry { await git.fails({}) } catch (e) { r = [e.code, e.message, e.hint] }\nr",
     },
     "uncaught": {"python": "x = 1\nawait git.fails()", "javascript": "let x = 1;\nawait git.fails({})"},
