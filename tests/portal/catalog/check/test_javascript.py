@@ -182,13 +182,6 @@ async def test_facts_refuse_without_a_compiler_in_the_words_of_the_language(
     assert re.findall(r"None|\bdict|\bstr\b|->|import |asyncio", f"{found.message} {found.hint}") == []
 
 
-@pytest.mark.parametrize("text", [row[0] for row in BY_TYPES], ids=range(len(BY_TYPES)))
-async def test_without_a_compiler_no_script_is_told_that_its_types_were_not_checked(
-    by_facts: Checker, sandbox: Sandbox, text: str
-) -> None:
-    assert [each for each in await check(by_facts, sandbox, text) if each.code != "keys_only"] == []
-
-
 @needs_compiler
 @pytest.mark.parametrize(
     ("text", "line", "words", "code"), BY_FACTS + BY_TYPES, ids=range(len(BY_FACTS + BY_TYPES))
