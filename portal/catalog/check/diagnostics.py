@@ -177,3 +177,18 @@ def is_from_result(value: Json) -> bool:
     if isinstance(value, list | dict):
         return any(map(is_from_result, value.values() if isinstance(value, dict) else value))
     return bool(value == FROM_RESULT)
+
+
+def union_members(written: str) -> list[str]:
+    """The members of a union as a type checker writes it: `str` and `list[int | None]` of `str | list[int | None]`."""
+    parts, depth, quote = [""], 0, ""
+    for each in written:
+        if quote or each in '"`':
+            quote = "" if each == quote and not parts[-1].endswith("\\") else quote or each
+        is_arrow = each == ">" and parts[-1].endswith(("-", "="))
+        depth += 0 if quote or is_arrow else (each in "([{<") - (each in ")]}>")
+        if each == "|" and depth == 0 and not quote:
+            parts.append("")
+        else:
+            parts[-1] += each
+    return [part.strip() for part in parts]

@@ -9,7 +9,7 @@ from typing import Final
 
 from manifests.json_value import Json
 from manifests.kernels import PYTHON
-from portal.catalog.check.diagnostics import AWAIT, Diagnostic, argument_error, is_from_result
+from portal.catalog.check.diagnostics import AWAIT, Diagnostic, argument_error, is_from_result, union_members
 from portal.catalog.check.language_server import MOST_FINDINGS, Finding
 from portal.catalog.snapshot import Snapshot
 from sandbox_runtime.result import LibraryUse, Prepared
@@ -149,7 +149,7 @@ class TypeFindings:
     def _kinds(self, written: str) -> Set[str]:
         """The JSON kinds of a type in ty's notation; empty if it includes another kind."""
         kinds = set()
-        for part in _parts(written):
+        for part in union_members(written):
             name = part.partition("[")[0].rstrip("*")
             kind = "dict" if name in self._typed_dicts else name if name in _JSON_KINDS else None
             if name == "Literal":
@@ -167,14 +167,3 @@ def _literals(written: str) -> list[Json]:
     except (ValueError, SyntaxError, SystemError):  # as in `parsed_text`
         return []
     return values
-
-
-def _parts(written: str) -> Iterator[str]:
-    """The members of a union: `str` and `list[int | None]` of `str | list[int | None]`."""
-    start = depth = 0
-    for at, each in enumerate(written):
-        depth += (each in "[(") - (each in "])")
-        if each == "|" and depth == 0:
-            yield written[start:at].strip()
-            start = at + 1
-    yield written[start:].strip()

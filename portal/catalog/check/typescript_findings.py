@@ -12,7 +12,7 @@ from typing import Final
 
 from manifests.json_value import Json
 from manifests.kernels import JAVASCRIPT
-from portal.catalog.check.diagnostics import AWAIT, Diagnostic, argument_error, is_from_result
+from portal.catalog.check.diagnostics import AWAIT, Diagnostic, argument_error, is_from_result, union_members
 from portal.catalog.check.language_server import MOST_FINDINGS, Finding
 from portal.catalog.snapshot import Snapshot
 from portal.library.function import Function
@@ -149,7 +149,7 @@ class TypescriptFindings:
             message = f"{function.qualified}: {keyword[1]} is a promise, and was not awaited"
             yield self._diagnostic(finding, message, AWAIT[JAVASCRIPT], "not_awaited", True)
             return
-        found, wanted = _parts(matched[1]), self._kinds(_parts(matched[2]))
+        found, wanted = union_members(matched[1]), self._kinds(union_members(matched[2]))
         errors = [
             argument_error(
                 function, {**arguments, keyword[1]: value}, repairs=self._repairs, kernel=JAVASCRIPT
@@ -216,17 +216,3 @@ def _literals(parts: Iterable[str]) -> list[Json]:
         return [json.loads(part) for part in parts]
     except (ValueError, RecursionError):
         return []
-
-
-def _parts(written: str) -> list[str]:
-    """The members of a union: `string` and `(number | null)[]` of `string | (number | null)[]`."""
-    parts, depth, quote = [""], 0, ""
-    for each in written:
-        if quote or each in '"`':
-            quote = "" if each == quote and not parts[-1].endswith("\\") else quote or each
-        depth += 0 if quote else (each in "([{<") - (each in ")]}>")
-        if each == "|" and depth == 0 and not quote:
-            parts.append("")
-        else:
-            parts[-1] += each
-    return [part.strip() for part in parts]
