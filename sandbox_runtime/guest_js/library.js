@@ -108,9 +108,9 @@ return {
     }
     script = null;
     try {
-      const own = Reflect.ownKeys(globalThis).filter((key) => typeof key === "string" && !baseline.has(key));
-      const unchanged = known.filter(isItself);
-      const { error, run, facts, assigned } = analysis.prepare(text, unchanged, [...new Set([...known, ...own])].filter((name) => !unchanged.includes(name)));
+      const own = Reflect.ownKeys(globalThis).filter((key) => typeof key === "string" && !baseline.has(key) && !known.includes(key));
+      const taken = [...known.filter((name) => !isItself(name)), ...own];
+      const { error, run, facts, assigned } = analysis.prepare(text, known, taken);
       if (error) return stringify({ error });
       host.compile(run);
       script = { names: known.filter((name) => text.includes(name)), assigned, lines: text.split("\n") };

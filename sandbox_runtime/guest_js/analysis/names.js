@@ -8,8 +8,8 @@ const OF_PORTAL = words("Response ToolError blocks emit env run text");
 
 /** The tree of a script with the parent and the scope of each node; what its names mean. A scope is a function's. */
 class Names {
-  constructor(tree, namespaces, known) {
-    Object.assign(this, { tree, namespaces, known });
+  constructor(tree, namespaces, known, every) {
+    Object.assign(this, { tree, namespaces, known, every }); // `every` has those namespaces, too, whose bare name is taken
     this.kinds = Object.create(null); // nodes by their type, in the order of the script
     this.top = { up: null, node: tree, names: new Map() };
     this.loads = new Map(); // the reads of each name, wherever it is bound
@@ -166,9 +166,9 @@ class Names {
   modulePath(module) {
     const parts = String(module).replace(/(?:\/index)?\.[cm]?[jt]sx?$/, "").split("/").filter((part) => part && !part.startsWith("."));
     const last = (parts.at(-1) ?? "").replace(/-/g, "_");
-    if (this.namespaces.has(last)) return [TOOLS, last];
+    if (this.every.has(last)) return [TOOLS, last];
     const meant = parts.at(-2) ?? "";
-    if (this.namespaces.has(meant) && parts.length > 1) return [TOOLS, meant, last];
+    if (this.every.has(meant) && parts.length > 1) return [TOOLS, meant, last];
     return /^(?:tools|servers)$/.test(last) ? [TOOLS] : last === "portal" ? ["portal"] : null;
   }
 

@@ -43,7 +43,7 @@ class Usage {
   }
 
   isMissing(path) {
-    return path?.length === 2 && path[0] === TOOLS && !this.names.namespaces.has(path[1]);
+    return path?.length === 2 && path[0] === TOOLS && !this.names.every.has(path[1]);
   }
 
   *unboundCalls() {

@@ -17,7 +17,7 @@ from tests.sandbox_runtime.running import Runner
 
 pytestmark = pytest.mark.anyio
 
-NAMESPACES = ("files", "git", "time_", "weather")
+NAMESPACES = ("crypto", "files", "git", "time_", "weather")
 ROOT = Path(__file__).parents[3]
 
 
@@ -309,6 +309,8 @@ USES: list[tuple[str, list[tuple[str, str, int]]]] = [
     ("const {git: g} = require('tools')\ng.log()", [("git", "log", 2)]),
     ("const {git} = await import('tools')\ngit.log()", [("git", "log", 2)]),
     ("import {nothing} from 'tools'", [("nothing", "", 1)]),
+    ("import {crypto} from 'tools'\ncrypto.log()", [("crypto", "log", 2)]),
+    ("await tools.crypto.log()", [("crypto", "log", 1)]),
     ("const {log: l} = git, again = l\nagain({})", [("git", "log", 1), ("git", "log", 2)]),
     ("const f = (git) => git.log()\nf(1)", []),
     ("let call = git.log; for (call of [f]) call({a: 1})", [("git", "log", 1)]),
@@ -526,6 +528,15 @@ async def test_session_keeps_what_the_top_level_declares_and_may_declare_it_agai
     result = await js(again, session=session)
     session.close()
     assert result.value == [5, 2, 3, None, 4, 7, 5]
+
+
+async def test_namespace_whose_name_a_session_took_is_in_tools(js: Runner) -> None:
+    session = await js.sandbox.open_session()
+    await js("const git = await git.git_log({count: 1})", session=session)
+    async with js.sandbox.run(Limits(), str, session) as run:
+        found = await run.prepare("await tools.git.git_log({a: git.count})", NAMESPACES)
+    session.close()
+    assert ([use[:2] for use in found.uses], found.names) == ([("git", "git_log")], {"git"})
 
 
 async def test_session_may_declare_the_names_of_built_in_classes(js: Runner) -> None:
