@@ -86,6 +86,24 @@ class Notation:
         return f"{head}\n{plain_text.docstring(text, indent='    ')}" if text else head
 
 
+GLOBAL_NAMES: Final = frozenset(
+    """
+    await break case catch class const continue debugger default delete do else enum export extends false finally for
+    function if implements import in instanceof interface let new null package private protected public return static
+    super switch this throw true try typeof var void while with yield arguments eval undefined globalThis
+    AggregateError Array ArrayBuffer AsyncDisposableStack Atomics BigInt BigInt64Array BigUint64Array Boolean DataView
+    Date DisposableStack Error EvalError FinalizationRegistry Float16Array Float32Array Float64Array Function Infinity
+    Int16Array Int32Array Int8Array InternalError Intl Iterator JSON Map Math NaN Number Object Promise Proxy RangeError
+    ReferenceError Reflect RegExp Response Set SharedArrayBuffer String SuppressedError Symbol SyntaxError TextDecoder
+    TextEncoder ToolError TypeError URIError URLSearchParams Uint16Array Uint32Array Uint8Array Uint8ClampedArray
+    WeakMap WeakRef WeakSet atob btoa clearImmediate clearInterval clearTimeout console crypto decodeURI
+    decodeURIComponent encodeURI encodeURIComponent escape isFinite isNaN parseFloat parseInt performance portal
+    queueMicrotask setImmediate setInterval setTimeout structuredClone tools unescape
+    """.split()  # noqa: SIM905
+)
+"""Names that mean something else in JavaScript. A namespace with one of them is only in `tools`: `tools.delete.f()`."""
+
+
 class _TypeScript(Notation):
     """TypeScript. A function takes one object, whose rows are written like parameters: `{id: number, limit = 10}`."""
 
@@ -121,7 +139,8 @@ class _TypeScript(Notation):
         return f"[key: string]: {type_}"
 
     def head(self, function: str, parameters: str, result: str) -> str:
-        return f"{function}({f'{{{parameters}}}' if parameters else ''}): Promise<{result}>"
+        path = f"tools.{function}" if function.partition(".")[0] in GLOBAL_NAMES else function
+        return f"{path}({f'{{{parameters}}}' if parameters else ''}): Promise<{result}>"
 
     def documented(self, head: str, text: str) -> str:
         return f"{jsdoc(text)}\n{head}" if text else head

@@ -18,10 +18,10 @@ from manifests.kernels import JAVASCRIPT, PYTHON
 from portal.base.tokens import count_tokens
 from portal.library.function import Function
 from portal.library.library import Library, portal_functions, write_declarations
-from portal.library.notation import NOTATIONS
+from portal.library.notation import GLOBAL_NAMES, NOTATIONS
 from portal.library.schema import sound_schema
 from portal.library.shape_text import shape_text
-from portal.library.typescript import ECMASCRIPT, GLOBAL_NAMES
+from portal.library.typescript import ECMASCRIPT
 from tests.depth import depth
 from tests.portal.library.random_schemas import schemas
 from tests.portal.library.sample_tools import (
@@ -98,6 +98,9 @@ def test_function_is_written_with_one_object_of_wire_names() -> None:
     others = function({"type": "object", "additionalProperties": {"type": "string"}})
     assert others.brief_in(JAVASCRIPT) == "tickets.create_issue({[key: string]: any}): Promise<any>"
     assert "({[key: string]: string})" in others.full(set(), kernel=JAVASCRIPT)
+    (hidden,) = Library.compile([source(tool("hash"), namespace="crypto")]).functions.values()
+    assert hidden.brief_in(JAVASCRIPT).startswith("tools.crypto.hash(")
+    assert hidden.brief.startswith("crypto.hash(")
 
 
 def test_functions_of_the_portal_show_their_types_and_cost_little_more() -> None:
