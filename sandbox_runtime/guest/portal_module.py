@@ -114,8 +114,12 @@ class PortalModule(types.ModuleType):
             "headers": sent,
         }
         if body is not None:
-            data = body.encode() if isinstance(body, str) else bytes(body)
-            arguments["body"] = base64.b64encode(data).decode()
+            if isinstance(body, NotSerializable):
+                raise TypeError(body.advice())
+            if not issubclass(type(body), (str, bytes, bytearray, memoryview)):
+                what = f"text or bytes as body, not {type(body).__name__}"
+                raise TypeError(f"portal.fetch accepts {what}: pass it as json, or its text")
+            arguments["body"] = base64.b64encode(body.encode() if isinstance(body, str) else body).decode()
         if timeout is not None:
             arguments["timeout"] = timeout
         if not follow_redirects:

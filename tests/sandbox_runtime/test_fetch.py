@@ -105,6 +105,11 @@ async def test_mistakes_in_arguments_are_told_where_they_are(fetch: FetchRunner,
         result = await fetch(f"await portal.fetch({arguments})")
         assert result.error is not None
         assert result.error.message.startswith("TypeError")
+    for body in ("5", '{"a": 1}'):
+        result = await fetch(f'await portal.fetch("{server.base}/", body={body})')
+        assert result.error is not None and "text or bytes as body, not " in result.error.message
+    result = await fetch(f'await portal.fetch("{server.base}/", body=[*map(portal.sleep, [1])][0])')
+    assert result.error is not None and "was not awaited" in result.error.message
     result = await fetch(f'await portal.fetch("{server.base}/")')
     assert result.error is not None
     assert (result.error.code, "response.json()" in result.error.message) == ("result_not_json", True)
