@@ -297,6 +297,8 @@ class Response(NotSerializable):
 
 
 def _with_query(url: str, params: Any) -> str:
+    if isinstance(params, Mapping):
+        params = {name: value for name, value in params.items() if value is not None}
     if not params:
         return url
     base, mark, fragment = url.partition("#")

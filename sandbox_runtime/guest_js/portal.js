@@ -114,7 +114,9 @@ const portal = {
     }
     const isForm = body instanceof URLSearchParams && !sent.some(([name]) => name.toLowerCase() === "content-type");
     if (isForm) sent.push(["Content-Type", "application/x-www-form-urlencoded;charset=UTF-8"]);
-    const query = params === undefined ? "" : `${new URLSearchParams(params)}`, [base, ...fragment] = `${url}`.split("#");
+    const hasPairs = typeof params?.[Symbol.iterator] === "function";
+    const pairs = hasPairs ? params : Object.entries(params ?? {}).filter(([, value]) => value !== undefined && value !== null);
+    const query = `${new URLSearchParams(pairs)}`, [base, ...fragment] = `${url}`.split("#");
     const given = { url: [query ? `${base}${base.includes("?") ? "&" : "?"}${query}` : base, ...fragment].join("#"), method: method.toUpperCase(), headers: sent };
     if (body !== undefined && body !== null) given.body = toBase64(bytesOf(body));
     if (timeout !== undefined) given.timeout = timeout;

@@ -43,8 +43,8 @@ async def test_answer_is_there_as_text_json_and_bytes(fetch: FetchRunner, server
 
 async def test_request_is_sent_as_it_was_meant(fetch: FetchRunner, server: Server) -> None:
     script = (
-        f'await portal.fetch("{server.base}/a?x=1", method="put", params={{"y": ["ä", 2]}}, json={{"k": "ü"}},\n'
-        '    headers={"X-One": "1", "Authorization": "Bearer t", "Accept": "text/html"})\n1'
+        f'await portal.fetch("{server.base}/a?x=1", method="put", params={{"y": ["ä", 2], "z": None}},\n'
+        '    json={"k": "ü"}, headers={"X-One": "1", "Authorization": "Bearer t", "Accept": "text/html"})\n1'
     )
     await fetch.value(script)
     (request,) = server.requests
