@@ -127,7 +127,7 @@ class TextDecoder {
   get encoding() { return "utf-8"; }
   decode(bytes = new Uint8Array()) {
     const view = bytes instanceof ArrayBuffer ? new Uint8Array(bytes) : bytes;
-    return host.decode(view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength));
+    return host.decode(view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength)).replace(/^\ufeff/, "");
   }
 }
 

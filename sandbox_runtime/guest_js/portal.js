@@ -59,7 +59,7 @@ class Response {
     advise(this, "use response.json(), response.text() or response.status");
   }
   get statusText() { return ""; }
-  text() { return host.decode(this.#bytes.buffer); }
+  text() { return host.decode(this.#bytes.buffer).replace(/^\ufeff/, ""); }
   json() { return parse(this.text()); }
   bytes() { return this.#bytes.slice(); }
   arrayBuffer() { return this.#bytes.slice().buffer; }

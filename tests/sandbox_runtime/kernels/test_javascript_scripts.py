@@ -92,6 +92,7 @@ VALUES: list[tuple[str, Any]] = [
         "const p = new URLSearchParams('q=100%&r=%41'), seen = []; p.forEach((v, k) => seen.push(k + v)); seen",
         ["q100%", "rA"],
     ),
+    ("new TextDecoder().decode(Uint8Array.of(239, 187, 191, 97))", "a"),
     ("let text = ''; switch (1) { case 1: text = 'one' }\ntext", "one"),
     ("const git = await git.git_log({count: 1})\ngit.count", 1),
     ("\ufeff#!/usr/bin/env node\r\n1", 1),

@@ -1,6 +1,7 @@
 """What every kernel promises, whatever its language: values, calls, limits, causes of an end, records, sessions."""
 
 import asyncio
+import base64
 import math
 from collections.abc import Callable
 
@@ -15,7 +16,7 @@ from sandbox_runtime.replay import Repetition, replay, resume
 from sandbox_runtime.sandbox import Sandbox, Session, open_sandbox
 from tests.sandbox_runtime.kernels.scripts import LEAKS, SCRIPTS
 from tests.sandbox_runtime.replay.recorder import ChancePort, Recorder, facts, kept
-from tests.sandbox_runtime.running import EchoPort, Heard, Runner, where
+from tests.sandbox_runtime.running import EchoPort, Heard, Runner, answering, where
 
 pytestmark = pytest.mark.anyio
 
@@ -94,6 +95,12 @@ async def test_result_that_json_cannot_represent_is_no_error(run: Runner, script
         return Outcome(value, content=[{"type": "text", "text": None}, value], beside=[1])
 
     assert await run.value(script("constants"), port=answer) == [[True, True, '\\"Infinity']] * 3
+
+
+async def test_json_of_a_host_may_begin_with_a_byte_order_mark(run: Runner) -> None:
+    body = base64.b64encode(b'\xef\xbb\xbf{"a": 1}').decode()
+    port = answering({"status": 200, "url": "", "headers": [], "body": body})
+    assert await run.value("(await portal.fetch('https://a.b')).json()", port=port) == {"a": 1}
 
 
 async def test_unknown_function_names_the_nearest(run: Runner, script: Script) -> None:
