@@ -92,7 +92,7 @@ declare class TextEncoder {
     encode(text?: string): Uint8Array
 }
 declare class TextDecoder {
-    constructor(encoding?: string)
+    constructor(encoding?: string, options?: {fatal?: boolean, ignoreBOM?: boolean})
     readonly encoding: string
     decode(bytes?: Uint8Array | ArrayBuffer): string
 }

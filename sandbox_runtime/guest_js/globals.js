@@ -123,11 +123,18 @@ class TextEncoder {
   encode(text = "") { return new Uint8Array(host.encode(wellFormed(`${text}`))); }
 }
 class TextDecoder {
-  constructor(encoding = "utf-8") { if (!/^utf-?8$/i.test(encoding)) throw new RangeError(`the encoding ${encoding} is not there, only utf-8`); }
+  constructor(encoding = "utf-8", { fatal = false, ignoreBOM = false } = {}) {
+    if (!/^utf-?8$/i.test(encoding)) throw new RangeError(`the encoding ${encoding} is not there, only utf-8`);
+    [this.fatal, this.ignoreBOM] = [fatal, ignoreBOM];
+  }
   get encoding() { return "utf-8"; }
-  decode(bytes = new Uint8Array()) {
+  decode(bytes = new Uint8Array(), { stream = false } = {}) {
+    if (stream) throw new RangeError("TextDecoder does not decode a stream: join its parts, and decode them together");
     const view = bytes instanceof ArrayBuffer ? new Uint8Array(bytes) : bytes;
-    return host.decode(view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength)).replace(/^\ufeff/, "");
+    const given = view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength), text = host.decode(given);
+    const isOdd = this.fatal && wellFormed(text).includes("\ufffd"); // or U+FFFD was in the bytes
+    if (isOdd && toBase64(new TextEncoder().encode(text)) !== toBase64(new Uint8Array(given))) throw new TypeError("the bytes are not UTF-8");
+    return this.ignoreBOM ? text : text.replace(/^\ufeff/, "");
   }
 }
 

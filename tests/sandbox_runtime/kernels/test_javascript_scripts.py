@@ -93,6 +93,13 @@ VALUES: list[tuple[str, Any]] = [
         ["q100%", "rA"],
     ),
     ("new TextDecoder().decode(Uint8Array.of(239, 187, 191, 97))", "a"),
+    (
+        "const d = new TextDecoder('utf-8', {fatal: true, ignoreBOM: true}), seen = []\n"
+        "for (const b of [[239, 187, 191], [239, 191, 189], [255], [237, 160, 128], [192, 128], [240, 159]])\n"
+        "  try { seen.push(d.decode(Uint8Array.from(b))) } catch (e) { seen.push(e.name) }\n"
+        "try { d.decode(Uint8Array.of(195), {stream: true}) } catch (e) { seen.push(e.name) }\nseen",
+        ["\ufeff", "\ufffd", *["TypeError"] * 4, "RangeError"],
+    ),
     ("let text = ''; switch (1) { case 1: text = 'one' }\ntext", "one"),
     ("const git = await git.git_log({count: 1})\ngit.count", 1),
     ("\ufeff#!/usr/bin/env node\r\n1", 1),
