@@ -84,7 +84,8 @@ class URLSearchParams {
   #pairs = [];
   constructor(given = "") {
     if (typeof given === "string") {
-      const text = (part) => decodeURIComponent(part.replaceAll("+", " ").replace(/%(?![0-9a-f]{2})/gi, "%25"));
+      const bytes = (escapes) => Uint8Array.from(escapes.slice(1).split("%"), (hex) => Number(`0x${hex}`)).buffer;
+      const text = (part) => part.replaceAll("+", " ").replace(/(?:%[0-9a-f]{2})+/gi, (escapes) => wellFormed(host.decode(bytes(escapes))));
       for (const part of given.replace(/^\?/, "").split("&")) {
         if (part) this.append(text(part.split("=", 1)[0]), text(part.slice(part.split("=", 1)[0].length + 1)));
       }
@@ -113,7 +114,7 @@ class URLSearchParams {
   entries() { return this.#pairs.values(); }
   [Symbol.iterator]() { return this.entries(); }
   toString() {
-    const text = (part) => encodeURIComponent(part).replace(/%20/g, "+").replace(/[!'()~]/g, (char) => `%${char.charCodeAt(0).toString(16).toUpperCase()}`);
+    const text = (part) => encodeURIComponent(wellFormed(part)).replace(/%20/g, "+").replace(/[!'()~]/g, (char) => `%${char.charCodeAt(0).toString(16).toUpperCase()}`);
     return this.#pairs.map(([name, value]) => `${text(name)}=${text(value)}`).join("&");
   }
 }

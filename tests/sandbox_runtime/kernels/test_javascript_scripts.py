@@ -89,8 +89,9 @@ VALUES: list[tuple[str, Any]] = [
         "a=4&b=2&c=5%25",
     ),
     (
-        "const p = new URLSearchParams('q=100%&r=%41'), seen = []; p.forEach((v, k) => seen.push(k + v)); seen",
-        ["q100%", "rA"],
+        "const p = new URLSearchParams('q=100%&r=%41&s=%E9é%C3%A9+%&t=%ED%A0%80'), seen = [];\n"
+        "p.append('u', '\\ud800'); p.forEach((v, k) => seen.push(k + v)); [...seen.slice(0, 4), `${p}`.slice(-21)]",
+        ["q100%", "rA", "s\ufffdéé %", "t\ufffd", "%EF%BF%BD&u=%EF%BF%BD"],
     ),
     ("new TextDecoder().decode(Uint8Array.of(239, 187, 191, 97))", "a"),
     (
@@ -319,6 +320,7 @@ USES: list[tuple[str, list[tuple[str, str, int]]]] = [
     ("import {nothing} from 'tools'", [("nothing", "", 1)]),
     ("import {crypto} from 'tools'\ncrypto.log()", [("crypto", "log", 2)]),
     ("await tools.crypto.log()", [("crypto", "log", 1)]),
+    ("import {log} from 'tools/crypto'\nlog()", [("crypto", "log", 1), ("crypto", "log", 2)]),
     ("const {log: l} = git, again = l\nagain({})", [("git", "log", 1), ("git", "log", 2)]),
     ("const f = (git) => git.log()\nf(1)", []),
     ("let call = git.log; for (call of [f]) call({a: 1})", [("git", "log", 1)]),
