@@ -2,7 +2,6 @@
 
 import math
 import time
-from bisect import insort
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -100,9 +99,9 @@ class CallRates:
             calls.popleft()
         return 0.0 if len(calls) < budget.per_minute else max(calls[0] + WINDOW_SECONDS - now, 0.001)
 
-    def count(self, budget: Budget, age_seconds: float = 0.0) -> None:
+    def count(self, budget: Budget) -> None:
         if budget.per_minute is not None:
-            insort(self._calls.setdefault(budget.keys, deque()), time.monotonic() - age_seconds)
+            self._calls.setdefault(budget.keys, deque()).append(time.monotonic())
 
 
 _Listing: TypeAlias = (
@@ -349,23 +348,17 @@ class Authorization:
         self.sources |= found
         return found
 
-    def prime(
-        self, seq: int, keys: Collection[KeyPath], sources: Collection[str], age_seconds: float | None
-    ) -> None:
-        """Restore what a call counted before the portal restarted, without deciding anything.
+    def prime(self, seq: int, keys: Collection[KeyPath], sources: Collection[str]) -> None:
+        """Restore what a call of an earlier segment counted in its run, without deciding anything.
 
         `keys` are those of its budgets; one that the manifest no longer has is ignored. `sources` are those of its
-        data. `age_seconds` says how long ago it was counted; None if the rates already count it.
+        data. The rates are not restored: they count what this process sent.
         """
         self.carry(sources)
         known = {
             budget.keys: budget for section in self.authority.manifest.rules for budget in section.budgets
         }
-        found = tuple(known[each] for each in keys if each in known)
-        self._note(seq, found)
-        if age_seconds is not None and age_seconds < WINDOW_SECONDS:
-            for budget in found:
-                self.authority.rates.count(budget, age_seconds)
+        self._note(seq, tuple(known[each] for each in keys if each in known))
 
     def _within_budgets(self, tool: Decision) -> tuple[Decision, str]:
         for budget in tool.budgets:

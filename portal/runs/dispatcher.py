@@ -5,7 +5,7 @@ import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import InitVar, dataclass, field, replace
+from dataclasses import InitVar, dataclass, field
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -170,8 +170,6 @@ class Dispatcher:
         if head.record is None and not head.is_background:
             await self.runs.end(run, "error")  # a run of a session, whose variables are gone
             return
-        if self._failures[run]:  # the attempt that took it over may not have counted its calls
-            past = replace(past, is_taken_over=True)
         log.info("run_taken_up", run=run, epoch=epoch)
         go_on = self.executions().get(head.profile)
         if go_on is not None:  # else a reload has removed its profile

@@ -103,10 +103,7 @@ class Journal:
         if entry.seq not in self.piece.past.settled:
             return
         known.restore(entry)
-        # The rates of this process already count the calls that it made itself, or restored before.
-        is_counted = not self.piece.past.is_taken_over or known.at >= self.runs.leases.began
-        age_seconds = None if is_counted else time.time() - known.at
-        self.authorization.prime(entry.seq, known.budgets, entry.sources, age_seconds)
+        self.authorization.prime(entry.seq, known.budgets, entry.sources)
 
     def known_outcome(self, entry: Entry) -> Outcome | None:
         """The outcome of a call that an earlier segment made, and whose answer the script did not get yet.

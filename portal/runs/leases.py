@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -56,8 +56,6 @@ class Leases:
     store: RunStore | None
     address: Address | None = None
     clock: Callable[[], float] = boot_seconds
-    began: float = field(default_factory=time.time)
-    """When this portal began to hold runs, in seconds since 1970."""
     _is_store_out: bool = False
 
     def __post_init__(self) -> None:

@@ -115,8 +115,6 @@ class Past:
     entries: Mapping[int, EntryRow] = field(default_factory=dict)
     calls: Mapping[int, CallRow] = field(default_factory=dict)
     chunks: int = 0
-    is_taken_over: bool = False
-    """Whether another process had the run before, so that this one has counted none of its calls."""
 
     @cached_property
     def settled(self) -> frozenset[int]:
@@ -150,7 +148,7 @@ class Past:
         record = None if head.record is None else replace(head.record, events=events)
         entries = {entry.seq: entry for chunk in chunks for entry in chunk.entries}
         calls = {call.seq: call for call in stored.calls}
-        return head, cls(record, entries, calls, len(chunks), stored.is_taken_over)
+        return head, cls(record, entries, calls, len(chunks))
 
 
 def new_run_id() -> str:

@@ -4,7 +4,7 @@ import base64
 import hashlib
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from typing import Final, Literal, TypeAlias, get_args
 
@@ -190,8 +190,6 @@ class StoredRun:
     chunks: tuple[bytes, ...]
     calls: tuple[CallRow, ...]
     answer: bytes | None
-    is_taken_over: bool = field(default=False, compare=False)
-    """Whether another portal held it until it was claimed."""
 
 
 class Sealed(bytes):

@@ -181,11 +181,10 @@ class RunTables(TrailTables):
         self._execute(f"UPDATE calls SET state = 'due' WHERE run = ? AND {_DUE} AND due_at <= ?", (run, now))
         found = self.load(run)
         assert found is not None
-        is_taken_over = before.holder != self.holder
-        if is_taken_over and before.state == "running":
+        if before.holder != self.holder and before.state == "running":
             self.note(run, "taken_up")
         self.note(run, "resumed")
-        return replace(found, is_taken_over=is_taken_over)
+        return found
 
     def finish(self, run: str, state: RunState, answer: bytes | None, epoch: int | None = None) -> bool:
         """End a run. Returns whether it was open. Without an epoch, the caller need not hold it: the holder is fenced.

@@ -15,7 +15,6 @@ from portal.runs.past import Piece
 from sandbox_runtime.result import RunError
 from tests.portal.kept_runs import kept_runs
 from tests.portal.peers import DEADLINE_SECONDS
-from tests.portal.rows import Tables, begun, living
 
 
 def test_attempts_to_resume_a_run_are_ever_further_apart() -> None:
@@ -36,30 +35,6 @@ async def test_a_run_that_no_worker_can_take_up_waits_in_the_store_and_is_resume
         await kept.store.write(lambda tables: RunTables.postpone_run(tables, run, row.epoch, 0.0))
     async with kept_runs(tmp_path) as kept:
         await kept.until(run, "ok")
-
-
-@pytest.mark.anyio
-async def test_the_calls_of_a_run_are_counted_though_no_worker_was_free_when_it_was_taken_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dispatcher, "retry_seconds", lambda failures: 0.0)
-    taken_over = list[bool]()
-
-    async def busy_at_first(piece: Piece, *rest: Any) -> Answer:
-        taken_over.append(piece.past.is_taken_over)
-        error = RunError("sandbox_busy", "busy") if len(taken_over) == 1 else None
-        answer = Answer("refused" if error else "ok", piece.run_id, error=error)
-        if not error:
-            await kept.runs.end(piece.run_id, "ok", answer.dump(), piece.epoch)
-        return answer
-
-    tables = Tables(tmp_path)
-    with living(tables) as killed:
-        run = begun(killed)
-    tables.close()
-    async with kept_runs(tmp_path, go_on=busy_at_first) as kept:
-        await kept.until(run.id, "ok")
-    assert taken_over == [True, True]
 
 
 @pytest.mark.anyio
