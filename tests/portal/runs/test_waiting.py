@@ -28,6 +28,7 @@ from tests.portal.rows import opened as tables_in
 pytestmark = pytest.mark.anyio
 
 ASKS: Json = {"tools": {"ask": ["git.merge"]}}
+DENIES: Json = {"tools": {"ask": ["git.merge"], "deny": ["git.merge"]}}
 SOON: Json = {"park_after_seconds": 0}
 
 
@@ -301,47 +302,24 @@ def test_approval_counts_only_for_what_was_shown(
 
 
 @pytest.mark.parametrize(
-    ("sections", "code"),
+    ("capabilities", "decision", "found", "sent"),
     [
-        ({"capabilities": {"tools": {"ask": ["git.merge"], "deny": ["git.merge"]}}}, "not_granted"),
-        ({}, None),
+        (DENIES, {"is_approved": True}, "not_granted", []),
+        ({}, {"is_approved": True}, {"id": 7}, [("merge", {"id": 7})]),
+        ({}, {"is_approved": False}, "denied", []),
+        ({}, {"is_approved": True, "arguments": {"id": 8}}, {"id": 8}, [("merge", {"id": 8})]),
     ],
 )
-async def test_approval_counts_only_for_what_is_still_allowed(
-    tmp_path: Path, sections: dict[str, Json], code: str | None
-) -> None:
-    script = (
-        "try:\n    found = await git.merge(id=7)\nexcept ToolError as error:\n    found = error.code\nfound"
-    )
-    runs: Json = {"runs": {**SOON, "store": "runs.sqlite"}}
-    async with opened(tmp_path, {"git": git()}, capabilities=ASKS, **runs) as portal:
-        run = (await waiting(portal, script))["run_id"]
-    with closing(tables_in(tmp_path)) as file, file.transaction():  # while no portal runs
-        decide_call(file, run, 1, Decider("ann"), Approvers(), is_approved=True)
-    peer = git()
-    async with opened(tmp_path, {"git": peer}, **runs, **sections) as portal:
-        done = await answer_of(portal, run)
-    assert done["result"] == (code or {"id": 7})
-    assert peer.calls == ([] if code else [("merge", {"id": 7})])
-
-
-@pytest.mark.parametrize(
-    ("decision", "found", "sent"),
-    [
-        ({"is_approved": False}, "denied", []),
-        ({"is_approved": True, "arguments": {"id": 8}}, {"id": 8}, [("merge", {"id": 8})]),
-    ],
-)
-async def test_decision_holds_though_its_rule_is_gone(
-    tmp_path: Path, decision: dict[str, Any], found: Json, sent: list[Any]
+async def test_decision_holds_though_its_rule_is_gone_if_the_call_is_still_allowed(
+    tmp_path: Path, capabilities: Json, decision: dict[str, Any], found: Json, sent: list[Any]
 ) -> None:
     script = "try:\n    got = await git.merge(id=7)\nexcept ToolError as error:\n    got = error.code\ngot"
     runs: Json = {"runs": {**SOON, "store": "runs.sqlite"}}
     async with opened(tmp_path, {"git": git()}, capabilities=ASKS, **runs) as portal:
         run = (await waiting(portal, script))["run_id"]
-    with closing(tables_in(tmp_path)) as file, file.transaction():
+    with closing(tables_in(tmp_path)) as file, file.transaction():  # while no portal runs
         decide_call(file, run, 1, Decider("ann"), Approvers(), **decision)
     peer = git()
-    async with opened(tmp_path, {"git": peer}, **runs) as portal:
+    async with opened(tmp_path, {"git": peer}, capabilities=capabilities, **runs) as portal:
         assert (await answer_of(portal, run))["result"] == found
     assert peer.calls == sent
