@@ -16,13 +16,14 @@ from sandbox_runtime.result import RunError
 from tests.portal.kept_runs import kept_runs
 from tests.portal.peers import DEADLINE_SECONDS
 
+pytestmark = pytest.mark.anyio
+
 
 def test_attempts_to_resume_a_run_are_ever_further_apart() -> None:
     assert [retry_seconds(failures) for failures in (1, 2, 3, 4)] == [2, 4, 8, 16]
     assert {retry_seconds(failures) for failures in (10, 100, 10_000)} == {MAX_RETRY_SECONDS}
 
 
-@pytest.mark.anyio
 async def test_a_run_that_no_worker_can_take_up_waits_in_the_store_and_is_resumed(tmp_path: Path) -> None:
     async def busy(piece: Piece, *rest: Any) -> Answer:
         return Answer("refused", piece.run_id, error=RunError("sandbox_busy", "busy"))
@@ -37,7 +38,6 @@ async def test_a_run_that_no_worker_can_take_up_waits_in_the_store_and_is_resume
         await kept.until(run, "ok")
 
 
-@pytest.mark.anyio
 async def test_a_run_is_resumed_once_the_store_that_failed_meanwhile_works_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -56,7 +56,6 @@ async def test_a_run_is_resumed_once_the_store_that_failed_meanwhile_works_again
     assert attempts == [run] * 3
 
 
-@pytest.mark.anyio
 async def test_a_client_does_not_wait_for_a_run_that_is_tried_again_later(tmp_path: Path) -> None:
     async def fail(*args: Any) -> Answer:
         raise StoreError("away")
@@ -68,7 +67,6 @@ async def test_a_client_does_not_wait_for_a_run_that_is_tried_again_later(tmp_pa
     assert answer.status == "running"
 
 
-@pytest.mark.anyio
 async def test_a_client_waits_for_a_run_that_is_being_resumed(tmp_path: Path) -> None:
     began, may_end, told = anyio.Event(), anyio.Event(), list[str]()
 
@@ -92,7 +90,6 @@ async def test_a_client_waits_for_a_run_that_is_being_resumed(tmp_path: Path) ->
     assert told == ["ok"]
 
 
-@pytest.mark.anyio
 async def test_the_late_end_of_a_run_that_another_one_took_over_does_not_count(tmp_path: Path) -> None:
     async with kept_runs(tmp_path) as kept:
         run = await kept.start("hang")

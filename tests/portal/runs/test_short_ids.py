@@ -19,6 +19,8 @@ from tests.portal.rows import opened as tables_in
 from tests.portal.runs.test_kept_results import LONG
 from tests.portal.runs.test_waiting import SOON, approved, waiting
 
+pytestmark = pytest.mark.anyio
+
 ONE, NEAR, FAR = (f"{digits:0<32}" for digits in ("3f2a9c1b", "3f2a9d", "77"))
 NONE = ["", "3f2", "3F2A", "3f2z", "3f2%", "3f2a\n", "٣٣٣٣", "a\0b", "\ud800", "'; --"]
 """Ids that no row can have, and characters that Postgres cannot store."""
@@ -84,7 +86,6 @@ def test_beginning_reads_neither_all_runs_nor_all_of_one_owner(tmp_path: Path) -
     ]
 
 
-@pytest.mark.anyio
 async def test_kept_result_is_recalled_by_its_beginning_with_its_sources(tables: Tables) -> None:
     carried = list[Sequence[str] | None]()
     file = tables()
@@ -110,7 +111,6 @@ async def test_kept_result_is_recalled_by_its_beginning_with_its_sources(tables:
         assert hits == [{"position": 0, "text": FAR}]
 
 
-@pytest.mark.anyio
 async def test_run_that_goes_on_has_what_it_recalled_though_that_became_ambiguous(tmp_path: Path) -> None:
     async with opened(tmp_path, runs=SOON) as portal:
         handle = short_id((await portal.run(LONG))["kept"]["result"])
@@ -122,7 +122,6 @@ async def test_run_that_goes_on_has_what_it_recalled_though_that_became_ambiguou
         assert (await approved(portal, short_id(run)))["result"] > 100_000
 
 
-@pytest.mark.anyio
 async def test_beginning_of_two_sessions_is_ambiguous(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
