@@ -29,7 +29,7 @@ from portal.runs.answer import Answer
 from portal.runs.changes import Changes
 from portal.runs.leases import Leases
 from portal.runs.past import HEAD, Piece, RunHead, dump_chunk, dump_outcome, load_outcome, new_row
-from portal.runs.run_state import Activity, Rows, RunState
+from portal.runs.run_state import BRIEF_BYTES, Activity, Rows, RunState
 from sandbox_runtime.call_port import GIVEN_UP, CallError, Outcome
 from sandbox_runtime.recording import Recording
 from upstreams.redaction import Redaction
@@ -412,7 +412,7 @@ class JournalWriter:
             work,
             lambda _, error: self._end(transaction, rows, error),
             is_lasting=is_lasting,
-            is_brief=rows.is_brief,
+            is_brief=rows.is_within(BRIEF_BYTES),
         )
 
     def _end(self, transaction: _Transaction, rows: Rows | None, error: Exception | None) -> None:

@@ -27,7 +27,8 @@ from sandbox_runtime.recording import Event, Recording
 IDLE_SHARE: Final = 0.5
 """A worker that used less CPU than this share of the time is idle, so its run may be suspended."""
 
-_BRIEF_BYTES: Final = 16_384
+BRIEF_BYTES: Final = 16_384
+"""Rows of at most about so many bytes as JSON take well under a millisecond to write."""
 
 
 class Written(NamedTuple):
@@ -56,11 +57,6 @@ class Rows(NamedTuple):
     outcomes: tuple[tuple[int, CallState, Outcome], ...]
     answer: Answer | None
     """The run's answer, if this is its last transaction."""
-
-    @property
-    def is_brief(self) -> bool:
-        """Whether they are at most about 16 KiB as JSON, which takes well under a millisecond to write."""
-        return self.is_within(_BRIEF_BYTES)
 
     def is_within(self, most_bytes: int) -> bool:
         """Whether they are at most about so many bytes as JSON."""

@@ -23,7 +23,7 @@ from portal.records.store.sqlite import SqliteDatabase
 from portal.records.store.writer import Pace, RunStore, resolve
 from portal.runs.answer import Answer
 from portal.runs.past import RunHead
-from portal.runs.run_state import Rows, Written
+from portal.runs.run_state import BRIEF_BYTES, Rows, Written
 from sandbox_runtime.call_port import Outcome
 from sandbox_runtime.recording import Origin, Record
 from tests.portal.rows import Tables, begun, kinds, store_of
@@ -162,14 +162,15 @@ def test_what_takes_long_to_write_is_not_brief() -> None:
         Outcome({str(n): [n] for n in range(2_000)}),
         Outcome([[{"n": "x" * 20_000}]]),
     ]
-    assert rows_of(*short).is_brief and rows_of(code="x" * 100).is_brief
-    assert not any(rows_of(outcome).is_brief for outcome in (*long, *many))
-    assert not rows_of(code="x" * 20_000).is_brief
-    assert rows_of()._replace(answer=Answer("ok", "run", result=[1])).is_brief
-    assert not rows_of()._replace(answer=Answer("ok", "run", result="x" * 20_000)).is_brief
+    assert rows_of(*short).is_within(BRIEF_BYTES) and rows_of(code="x" * 100).is_within(BRIEF_BYTES)
+    assert not any(rows_of(outcome).is_within(BRIEF_BYTES) for outcome in (*long, *many))
+    assert not rows_of(code="x" * 20_000).is_within(BRIEF_BYTES)
+    assert rows_of()._replace(answer=Answer("ok", "run", result=[1])).is_within(BRIEF_BYTES)
+    assert not rows_of()._replace(answer=Answer("ok", "run", result="x" * 20_000)).is_within(BRIEF_BYTES)
     record = Record(Origin.now("0" * 64), "1", (), Limits(), 0, "x" * 20_000, ())
     rows = rows_of()
-    assert not rows._replace(head=replace(rows.head, record=record)).is_brief, "a library of many functions"
+    rows = rows._replace(head=replace(rows.head, record=record))
+    assert not rows.is_within(BRIEF_BYTES), "a library of many functions"
 
 
 # What it does then
