@@ -85,8 +85,9 @@ class CallerUpstreams:
                 self._asked.add(name)
                 with anyio.move_on_after(min(self.fleet[name].spec.call_seconds, self.most_seconds)):
                     link = self.accounts.link(name, person.owner)
-                    asks = self.channel.questions
-                    if asks is not None and await asks.sign_in(name, link):
+                    asked = f"A script calls {name}, which needs your own login. Open the page and sign in."
+                    # Whoever cannot be asked gets the link in the answer: the error -32042 would hide what was done.
+                    if await self.channel.open_page(link, asked):
                         # Polled, because another replica may serve the pages.
                         while not await self._has_login(name, person):  # noqa: ASYNC110
                             await anyio.sleep(_POLL_SECONDS)

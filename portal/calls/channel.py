@@ -4,6 +4,7 @@ Source: MCP 2026-07-28, basic/utilities/progress.
 """
 
 import math
+import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeAlias
@@ -19,7 +20,7 @@ from mcp_types import ElicitRequest
 from manifests.json_value import Json
 from manifests.portal_manifest import UpstreamSection
 from portal.base.clean_json import Scrub, clean_text, one_line
-from portal.calls.questions import CallQuestions, Questions, can_show_forms
+from portal.calls.questions import CallQuestions, Questions, can_show_forms, request_of
 from portal.identity.approvers import NOBODY
 from portal.records.ledger import Entry, Ledger
 from upstreams.transports.messages import TokenBucket
@@ -166,6 +167,15 @@ class ClientChannel:
     async def ask_person(self, form: ElicitRequest) -> dict[str, Json] | None:
         """The person's answer to a form; None without an answer."""
         return None if self.questions is None else await self.questions.form(form)
+
+    async def open_page(self, url: str, message: str) -> bool:
+        """Ask the person to open a page of the portal. Returns whether they agreed.
+
+        Source: MCP 2025-11-25, client/elicitation#url-mode-elicitation-requests.
+        """
+        page = {"mode": "url", "url": url, "elicitationId": secrets.token_hex(8), "message": message}
+        answer = await self.ask_person(request_of(page)) if self.can_open_pages else None
+        return answer is not None and answer["action"] == "accept"
 
 
 NO_CLIENT: Final = ClientChannel()

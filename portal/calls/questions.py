@@ -295,20 +295,6 @@ class Questions:
         except QuestionError:
             return None
 
-    async def sign_in(self, upstream: str, url: str) -> bool:
-        """Ask the person to sign in at an upstream, on a page of the portal. Returns whether they agreed to open it.
-
-        A client of revision 2025-11-25 that cannot be asked gets the link in the answer. The error -32042 would hide
-        what the script did.
-        """
-        can = self.capabilities.elicitation if self.capabilities is not None else None
-        if can is None or can.url is None:
-            return False
-        message = f"A script calls {upstream}, which needs your own login. Open the page and sign in."
-        shown: dict[str, Json] = {"mode": "url", "url": url, "elicitationId": secrets.token_hex(8)}
-        answer = await self.form(request_of({**shown, "message": message}))
-        return answer is not None and answer["action"] == "accept"
-
     async def answered(self, question: Question) -> dict[str, Json]:
         """The client's answer. Raises QuestionError: it gave none."""
         try:

@@ -3,7 +3,6 @@
 Rule 1: it shows what the call contains, and reads no file, because no one granted that.
 """
 
-import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -43,17 +42,6 @@ def approval_form(run: str, asked: Sequence[Json], *, four_eyes: bool, url: str 
     properties: dict[str, Json] = {"decision": decision, "reason": {"type": "string", "title": "Reason"}}
     form = {"type": "object", "properties": properties, "required": ["decision"]}
     return request_of({"mode": "form", "message": escaped("\n".join(lines), "\n\t"), "requestedSchema": form})
-
-
-def page_to_open(run: str, url: str) -> ElicitRequest:
-    """The request to open the page of the console on which a person decides. Neither answer to it decides anything.
-
-    Source: MCP 2025-11-25, client/elicitation#url-mode-elicitation-requests.
-    """
-    message = (
-        f"A script (run {run}) waits for your decision. Open the page to see about what, and decide there."
-    )
-    return request_of({"mode": "url", "url": url, "elicitationId": secrets.token_hex(8), "message": message})
 
 
 def decision_of(answer: Mapping[str, Json] | None) -> dict[str, Any] | None:

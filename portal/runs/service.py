@@ -30,7 +30,7 @@ from portal.runs.answer import Answer
 from portal.runs.changes import Changes
 from portal.runs.components import Components
 from portal.runs.decisions import decide_call
-from portal.runs.forms import MAX_CALLS, approval_form, decision_of, page_to_open
+from portal.runs.forms import MAX_CALLS, approval_form, decision_of
 from portal.runs.journal import Journal, unwritten
 from portal.runs.leases import Address, Leases, public_url
 from portal.runs.past import HEAD, Piece, RunHead, new_row, new_run_id
@@ -302,10 +302,14 @@ class Questions:
                 self.runs.changes.wake()
 
     async def _send_to_console(self, run: str, calls: Collection[int], channel: ClientChannel) -> None:
-        """Have the client open the page about these calls. If it does, return when none of them waits any more."""
-        page = page_to_open(run, decisions.console_url(self.runs.public_url, run, min(calls)))
-        answer = await channel.ask_person(page)
-        while answer is not None and answer["action"] == "accept":
+        """Have the client open the page about these calls. If it does, return when none of them waits any more.
+
+        Neither answer decides anything.
+        """
+        page = decisions.console_url(self.runs.public_url, run, min(calls))
+        told = f"A script (run {run}) waits for your decision. Open the page to see about what, and decide there."
+        is_opened = await channel.open_page(page, told)
+        while is_opened:
             news = self.runs.changes.news
             if not await self._waiting(run, calls):
                 return
