@@ -205,6 +205,7 @@ def fork_run(
         head = replace(head, request=replace(head.request, code=code))
     # It does not get the claims or the logins of whoever began the former run.
     head = replace(head, record=replace(record, events=()), is_background=True, caller=caller or head.caller)
+    head = replace(head, call_notices={})  # it may not make those calls
     entries = tuple(entry for entry in past.entries.values() if entry.seq < seq)
     days = (stored.row.expires - stored.row.began) / DAY_SECONDS
     row = new_row(new_run_id(), stored.row.owner, head, run, days)

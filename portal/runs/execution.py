@@ -21,7 +21,7 @@ from portal.calls.broker import Broker
 from portal.calls.caller_upstreams import CallerUpstreams
 from portal.calls.channel import NO_CLIENT, ClientChannel
 from portal.calls.pipeline import Pipeline
-from portal.calls.run import Gateway, RunContext
+from portal.calls.run import CallNotices, Gateway, RunContext
 from portal.catalog.authority import Authority, Authorization
 from portal.catalog.catalog import Catalog
 from portal.catalog.check.checker import Checker
@@ -259,6 +259,7 @@ class Execution:
                     history=history,
                     journal=journal,
                     waits=Waits(self.runs, journal, caller.run_owner, authorization, channel),
+                    notices=CallNotices() if journal is None else journal.notices,
                 )
                 segment = Segment(piece, limits, notices, session, grants, recording, journal, context, note)
                 answer = await self._journaled(segment, sandbox)

@@ -20,6 +20,7 @@ import structlog
 
 from manifests.portal_manifest import RunsSettings
 from portal.base.errors import RunsError
+from portal.calls.run import CallNotices
 from portal.catalog.authority import Authorization
 from portal.records.ledger import Entry, Ledger
 from portal.records.store import records
@@ -81,6 +82,7 @@ class Journal:
     def __post_init__(self) -> None:
         self._state = RunState(self.piece, self.recording, self.ledger, self.authorization.counted)
         self._writer = JournalWriter(self._state, self.store, self.runs, self.scope)
+        self.notices = CallNotices(self.head.call_notices)
 
     @property
     def epoch(self) -> int:
@@ -260,6 +262,10 @@ class Journal:
                 await anyio.sleep_forever()  # until `scope` is cancelled: the run continues elsewhere
 
     async def _park(self, waiting: Sequence[int]) -> bool:
+        mask = self.runs.mask
+        noted = {mask(kind): (mask(text), count) for kind, (text, count) in self.notices.items()}
+        if noted != self.head.call_notices:
+            self._state.head = replace(self.head, call_notices=noted)
         try:
             await self._writer.flush()
             park = partial(RunTables.park, run=self.piece.run_id, epoch=self.epoch, waiting=waiting)

@@ -38,6 +38,8 @@ class RunHead:
     profile: str | None
     record: Record | None = None
     notices: tuple[str, ...] = ()
+    call_notices: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    """`CallNotices` until it was parked last."""
     is_background: bool = False
     trace: str = ""
     """The `traceparent` of the request that started it; "" without telemetry."""

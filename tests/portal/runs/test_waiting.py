@@ -22,7 +22,7 @@ from portal.runs.decisions import decide_call
 from portal.runs.waits import approved_arguments
 from sandbox_runtime.call_port import CallError
 from sandbox_runtime.errors import ReplayInterruptedError
-from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, raw, states, text, tool
+from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, raw, schema, states, text, tool
 from tests.portal.rows import opened as tables_in
 
 pytestmark = pytest.mark.anyio
@@ -280,6 +280,23 @@ async def test_who_answered_a_call_is_known_after_its_run_waited(tmp_path: Path)
         assert [row.get("answered_by") for row in (answer["calls"][0], done["calls"][0])] == [
             "middleware"
         ] * 2
+
+
+async def test_notices_of_calls_before_a_run_waited_are_in_its_answer_once(tmp_path: Path) -> None:
+    texts: dict[str, Json] = {"type": "array", "items": {"type": "string"}}
+    peer = Peer(tool("push", schema("n", n=texts, m={"type": "object", "additionalProperties": texts})))
+    code = "await git.push(n='canary' * 3, m={'canary' * 3: 'a'})\nawait portal.approve('On?')\nawait git.push(n='b')"
+    more: dict[str, Json] = {"runs": SOON, "server": {"token": "${KEY}"}, "environ": {"KEY": "canary" * 3}}
+    async with opened(tmp_path, {"git": peer}, **more) as portal:
+        run = (await waiting(portal, code))["run_id"]
+        head = await portal.portal.runs.store_or_error().read(partial(RunTables.head, run=run))
+        done = await approved(portal, run)
+    assert [arguments["n"] for _, arguments in peer.calls] == [["canary" * 3], ["b"]]
+    notices = done["notices"]
+    assert ["was sent as" in each and "(2 times)" in each for each in notices] == [True, False]
+    assert b"was sent as" in head and b"canary" * 3 not in head, (
+        "it is masked like all that a script computed"
+    )
 
 
 @pytest.mark.parametrize(
