@@ -136,6 +136,10 @@ class ClientChannel:
             # Send queued notifications before the answer, unless the client does not read.
             tasks.cancel_scope.deadline = anyio.current_time() + FLUSH_SECONDS
 
+    def leave(self) -> None:
+        """The client has left: nothing asks it any more, also if its run goes on."""
+        self.questions = None
+
     def stage(self, stage: str) -> None:
         """Set what the request waits for, other than calls."""
         if self._progress is not None:

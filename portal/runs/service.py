@@ -345,7 +345,7 @@ class Questions:
 
     def leave(self, run: str) -> None:
         """Withdraw what a client was asked about a run for which it no longer waits."""
-        self._channels.pop(run, None)
+        self._channels.pop(run, NO_CLIENT).leave()
         self._unshown.pop(run, {}).clear()
         for scope in self._open.pop(run, {}).values():
             scope.cancel()

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 import anyio
 import mcp_types as types
 from anyio.abc import TaskGroup
-from mcp.shared.exceptions import MCPError
+from mcp.shared.exceptions import MCPError, NoBackChannelError
 
 from manifests.json_value import Json
 from portal.base.caller import Caller
@@ -62,13 +62,18 @@ class PendingRequest:
             self._note_change()
 
     async def ask(self, question: Question) -> dict[str, Json]:
-        """Ask the client and wait for its answer. On return, the channel's decider is whoever answered."""
+        """Ask the client and wait for its answer. On return, the channel's decider is whoever answered.
+
+        Raises NoBackChannelError: the request has ended, and with it the client's wait for a run that goes on.
+        """
         self._asked += 1
         key = f"question-{self._asked}"
         self.questions[key] = question
         self._note_change()
         try:
             while key not in self._answers:
+                if self.has_ended:
+                    raise NoBackChannelError(question.method)
                 await self._changed.wait()
         finally:
             self.questions.pop(key, None)

@@ -12,14 +12,16 @@ import httpx2
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
-from mcp_types import ElicitResult
+from mcp_types import ClientCapabilities, ElicitationCapability, ElicitResult
 
 from manifests.json_value import Json
 from portal.calls.channel import ClientChannel
+from portal.calls.questions import Questions, SamplingDepths
 from portal.identity.approvers import Decider
 from portal.records.store.run_tables import RunTables
 from portal.records.store.writer import RunStore
 from tests.portal.app.test_http_app import BEARER, TOKEN, served
+from tests.portal.kept_runs import kept_runs
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, states, tool
 
 pytestmark = pytest.mark.anyio
@@ -237,6 +239,16 @@ async def test_a_call_that_was_decided_before_the_form_is_shown_is_not_asked_abo
                 while runs.questions.are_open(run):
                     await runs.changes.news.wait()
         assert len(asked) == 1
+
+
+async def test_client_that_has_left_is_not_asked_by_a_run_that_goes_on(tmp_path: Path) -> None:
+    can = ClientCapabilities(elicitation=ElicitationCapability())
+    channel = ClientChannel(Questions(Person(), can, "", "", SamplingDepths()))
+    async with kept_runs(tmp_path) as kept:
+        assert channel.can_ask_person
+        await kept.runs.questions.ask("run_1", 1, {"question": "Merge?"}, channel)
+        kept.runs.questions.leave("run_1")
+    assert not channel.can_ask_person
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])

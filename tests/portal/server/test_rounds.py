@@ -106,6 +106,11 @@ async def test_cancelled_request_ends_its_calls_though_it_may_be_asked(client: R
         await client.up.cancelled.wait()
 
 
+FORM = ElicitRequest(
+    params=ElicitRequestFormParams(message="?", requested_schema={"type": "object", "properties": {}})
+)
+
+
 class Waiting:
     """Requests that ask their client something, in rounds."""
 
@@ -121,12 +126,12 @@ class Waiting:
         pending = self.rounds.joined(
             LOCAL, params, lambda ask: Questions(ask, None, "", "", SamplingDepths())
         )
+        self.pending = pending
         return await self.rounds.outcome(pending, self._work)
 
     async def _work(self, pending: PendingRequest) -> CallToolResult:
-        asked = ElicitRequestFormParams(message="?", requested_schema={"type": "object", "properties": {}})
         try:
-            await pending.ask(ElicitRequest(params=asked))
+            await pending.ask(FORM)
             return CallToolResult(content=[])
         except anyio.get_cancelled_exc_class():
             self.ended.set()
@@ -148,9 +153,11 @@ async def test_the_portal_keeps_no_more_than_a_hundred_waiting() -> None:
         tasks.cancel_scope.cancel()
 
 
-async def test_a_request_whose_client_never_answers_is_ended() -> None:
+async def test_a_request_whose_client_never_answers_is_ended_and_asks_nothing_more() -> None:
     async with anyio.create_task_group() as tasks:
         waiting = Waiting(Rounds(tasks, seconds=0.01))
         await waiting.round()
         with anyio.fail_after(DEADLINE_SECONDS):
+            with pytest.raises(MCPError):
+                await waiting.pending.ask(FORM)  # as a run that goes on, in a task of its own
             await waiting.ended.wait()
