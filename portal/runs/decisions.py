@@ -130,6 +130,7 @@ def let_pass(tables: RunTables, run: str, seq: int, approvers: Approvers) -> boo
     """Approve a waiting call if the approval of an earlier one stands for it: at most MAX_LATER times, while the tool's
     definition and the rules about deciding are the same as then. Within a transaction. Raises RunsError.
     """
+    tables.lock_run(run)  # first: a denial in another portal may end the approval while it is read
     call = tables.call(run, seq)
     kept = tables.get("stands", run, call.function) if call and may_stand(call, approvers) else None
     given = json.loads(kept or b'{"left": 0}')

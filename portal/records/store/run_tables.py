@@ -158,6 +158,10 @@ class RunTables(TrailTables):
         self._execute(_SUSPEND, (0.0 if decided else due, self.now(), run))
         self.note(run, "waiting")
 
+    def lock_run(self, run: str) -> None:
+        """Make other transactions about this run wait until this one is committed."""
+        self._execute("UPDATE runs SET epoch = epoch WHERE id = ?", (run,))
+
     def postpone_run(self, run: str, epoch: int, wake_at: float) -> None:
         """Let a run that could not be resumed wait until a time. Raises FencedError."""
         self._hold(run, epoch)
@@ -169,7 +173,7 @@ class RunTables(TrailTables):
         Raises FencedError: it has ended, is not due, or another portal was faster.
         """
         now = self.now()
-        self._lock(run)
+        self.lock_run(run)
         before = self.row(run)
         changed = self._execute(
             "UPDATE runs SET epoch = epoch + 1, state = 'running', wake_at = NULL, updated = ?, holder = ? "
@@ -334,7 +338,7 @@ class RunTables(TrailTables):
 
         The run has to be open; otherwise nothing changes.
         """
-        self._lock(run)
+        self.lock_run(run)
         changed = self._execute(
             "UPDATE calls SET state = ?, decision = ?, decided_by = ? WHERE run = ? AND seq = ? "
             f"AND {still_waits(state)} AND EXISTS (SELECT 1 FROM runs WHERE id = calls.run AND {_OPEN_RUN})",
@@ -372,7 +376,7 @@ class RunTables(TrailTables):
         if not found:
             return None
         run, name = found[0]
-        self._lock(run)
+        self.lock_run(run)
         changed = self._execute(
             "UPDATE hooks SET payload = ? WHERE run = ? AND name = ? AND payload IS NULL",
             (self._seal.close(payload), run, name),
@@ -499,10 +503,6 @@ class RunTables(TrailTables):
         if not found:
             raise FencedError(run)
         return str(found[0][0])
-
-    def _lock(self, run: str) -> None:
-        """Make other transactions about this run wait until this one is committed."""
-        self._execute("UPDATE runs SET epoch = epoch WHERE id = ?", (run,))
 
     def _wake(self, run: str) -> None:
         self._execute("UPDATE runs SET wake_at = 0 WHERE id = ? AND state = 'waiting'", (run,))

@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count
@@ -21,6 +22,7 @@ from portal.records.store.run_tables import RunTables
 from portal.runs.journal import unwritten
 from tests.portal.rows import Tables, alive, begun, kinds, silent, store_of
 from tests.postgres import Postgres, postgres_server
+from tests.security.test_standing_approvals import decide, stands, waits
 
 pytestmark = pytest.mark.servers
 
@@ -45,7 +47,7 @@ async def test_two_portals_that_lock_each_others_runs_both_get_what_they_want(sh
 
     def note_both(file: RunTables, names: list[str]) -> None:
         for name in names:
-            file._lock(name)
+            file.lock_run(name)
             time.sleep(0.2)
             file.note(name, "noted")
 
@@ -66,6 +68,26 @@ def test_a_run_is_locked_from_the_check_of_its_epoch_until_the_commit(shared: Ta
             assert not second.database.rows(unlocked, run.id)
     with second.transaction():
         assert second.database.rows(unlocked, run.id)
+
+
+def test_denial_ends_an_approval_that_is_being_used_at_that_moment(
+    shared: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    portal, other = shared(), shared()
+    run, get = begun(portal), portal.get
+    for seq in (1, 2):
+        waits(portal, run, seq)
+    decide(portal, run.id, 1, stands=True)
+    with ThreadPoolExecutor(1) as pool:
+
+        def get_and_deny(*key: str) -> bytes | None:
+            found, denial = get(*key), pool.submit(decide, other, run.id, 1, is_approved=False)
+            wait([denial], 0.5)  # it is done after that, because the run is locked
+            return found
+
+        monkeypatch.setattr(portal, "get", get_and_deny)
+        assert stands(portal, run.id, 2)
+    assert get("stands", run.id, "git.merge") is None
 
 
 async def test_what_is_written_while_the_database_restarts_is_written_once(own_server: Postgres) -> None:
@@ -207,10 +229,10 @@ def test_a_write_that_stopped_for_too_long_holds_nobody_up_and_is_done_again(
     others = iter([partial(other.note, run.id, "of the other")])
 
     def write() -> None:
-        stopped._lock(run.id)
+        stopped.lock_run(run.id)
         for note in others:
             with other.transaction():
-                other._lock(run.id)  # it waits until the first transaction is ended
+                other.lock_run(run.id)  # it waits until the first transaction is ended
                 note()
         stopped.note(run.id, "noted")
 
