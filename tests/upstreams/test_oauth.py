@@ -44,18 +44,6 @@ async def server() -> AsyncIterator[ProtectedServer]:
         yield server
 
 
-async def test_login_finds_the_authorization_server_for_a_call(server: ProtectedServer) -> None:
-    spec = server.spec()
-    login = await logged_in(spec)
-    assert login.issuer.rstrip("/") == server.authorization.issuer
-    assert (login.resource, login.scope) == (server.url, SCOPE)
-    async with fleet_of(**{NAME: spec}) as fleet:
-        assert await echo(fleet, a=1) == {"a": 1}
-    assert server.authorization.grants == ["authorization_code"]
-    (form,) = server.authorization.forms
-    assert form["resource"] == server.url and form["code_verifier"]
-
-
 async def test_token_refused_mid_run_is_renewed_and_the_call_sent_again(server: ProtectedServer) -> None:
     async with signed_in_fleet(server) as fleet:
         await echo(fleet, a=1)
