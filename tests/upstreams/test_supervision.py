@@ -27,14 +27,14 @@ async def test_a_hanging_and_a_dead_upstream_do_not_delay_a_good_one(tmp_path: P
     os.mkfifo(tmp_path / "never")
     specs = {
         "hanging": raw_server(waits_for=str(tmp_path / "never")),
-        "dead": raw_server(exits_with=3),
+        "dead": raw_server(exits_with=255),
         "absent": StdioUpstream(command="no-such-command"),
         "good": raw_server(),
     }
     async with fleet_of(settled=False, **specs) as fleet:
         result = await fleet["good"].call("echo", {"a": 1}, seconds=DEADLINE_SECONDS)
         assert text_of(result) == {"a": 1}
-        await fleet.until(lambda: fleet["dead"].state.status == "down")
+        await fleet.until(lambda: "exited with status 255" in fleet["dead"].state.detail)
         assert [upstream.name for upstream in await fleet.fleet.settled(0)] == ["hanging"]
         assert [upstream.name for upstream in await fleet.fleet.settled(0, ["good", "dead"])] == []
 

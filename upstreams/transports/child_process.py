@@ -167,7 +167,8 @@ class Child:
         if await self._has_ended(EOF_GRACE_SECONDS):
             status = self._process.returncode or 0
             # The supervisor reports a signal the way shells do.
-            fault = f"ended by signal {status - 128}" if status > 128 else f"exited with status {status}"
+            is_signal = 128 < status < 128 + signal.NSIG
+            fault = f"ended by signal {status - 128}" if is_signal else f"exited with status {status}"
         with anyio.move_on_after(_REST_OF_STDERR_SECONDS):
             await self.stderr.finished.wait()
         return fault
