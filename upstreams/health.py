@@ -100,10 +100,10 @@ class Lifecycle:
         if before.status == "stopped" or (status, detail) == (before.status, before.detail):
             return
         since = self._utc()
-        if status == "ready":
-            self._down_since = None
-        elif status in _UNREACHED:  # since the first failure, not the last
+        if status in _UNREACHED:  # since the first failure, not the last
             since = self._down_since = self._down_since or since
+        elif status != "starting":
+            self._down_since = None
         self.state = UpstreamState(status, detail, since, remedy)
 
     def want(self) -> bool:

@@ -74,10 +74,10 @@ def test_each_event_leads_to_its_state_and_none_out_of_stopped(clock: Clock, bef
         assert life.state.status == ("stopped" if before == "removed" else status), (before, event)
 
 
-def test_it_is_down_since_its_first_failure_until_it_is_ready(clock: Clock, life: Lifecycle) -> None:
+def test_it_is_down_since_its_first_failure_until_it_is_reached(clock: Clock, life: Lifecycle) -> None:
     for seconds, event, since in [
         (1, "failed", 1), (2, "login_needed", 1), (3, "reopened", 3), (4, "failed", 1), (5, "served", 5),
-        (6, "failed", 6),
+        (6, "failed", 6), (7, "rested", 7), (8, "reopened", 8), (9, "failed", 9),
     ]:  # fmt: skip
         clock.seconds = seconds
         life.note(event, f"at {seconds}")  # type: ignore[arg-type]
