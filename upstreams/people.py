@@ -104,19 +104,10 @@ class PeoplesUpstreams:
             connection.users -= 1
             self._end_if_over(key, connection)
 
-    def forget(self, upstream: str, owner: str) -> None:
-        """End the person's connections: the login was replaced or deleted."""
-        for connection in self._popped(upstream, owner):
-            connection.scope.cancel()
-
-    def remove(self, upstream: str, reason: str) -> None:
-        """End everyone's connections after their calls in flight: the upstream was changed or removed."""
-        for connection in self._popped(upstream):
-            connection.upstream.remove(reason)
-
-    def _popped(self, upstream: str, owner: str | None = None) -> list[_Connection]:
-        keys = [key for key in self._connections if key[0] == upstream and owner in (None, key[1])]
-        return [self._connections.pop(key) for key in keys]
+    def remove(self, upstream: str, reason: str, owner: str | None = None) -> None:
+        """End the connections to an upstream, of this owner or of all, after their calls in flight."""
+        for key in [key for key in self._connections if key[0] == upstream and owner in (None, key[1])]:
+            self._connections.pop(key).upstream.remove(reason)
 
     def _opened(self, key: tuple[str, str, str], headers: Headers, person: Person) -> _Connection:
         if len(self._connections) >= MAX_CONNECTIONS:

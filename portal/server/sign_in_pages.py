@@ -181,7 +181,7 @@ class _Pages:
             await self._check_is_foreign(token.access_token)
         login = Login.first(spec.url, started.request.found, started.request.client, token)
         await logins.save(login)
-        self.accounts.fleet.people.forget(upstream, owner)
+        self.accounts.fleet.people.remove(upstream, "its person signed in again", owner)
         self.accounts.audit.note("signed_in", who=started.who, upstream=upstream)
         log.info("signed_in", upstream=upstream, issuer=login.issuer)
         return _text(f"You are signed in at {upstream}. You can close this window.")
@@ -210,7 +210,7 @@ class _Pages:
                     login = await logins.delete()
         if login is None or not isinstance(bearer, Bearer):
             raise PageError(404, "There is no such login.")
-        self.accounts.fleet.people.forget(upstream, bearer.run_owner)
+        self.accounts.fleet.people.remove(upstream, "its person signed out", bearer.run_owner)
         self.accounts.audit.note("signed_out", who=bearer.name, upstream=upstream)
         spec = self.accounts.spec(upstream)
         try:

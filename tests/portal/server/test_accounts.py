@@ -1,5 +1,6 @@
 """People use upstreams with their own logins, which no one else gets."""
 
+import asyncio
 import json
 from argparse import Namespace
 from pathlib import Path
@@ -198,6 +199,26 @@ async def test_run_without_a_client_uses_the_login_of_its_owner_while_there_is_o
             link_in(await run(ann))
 
 
+async def test_who_signs_in_again_or_out_keeps_the_calls_in_flight(tmp_path: Path) -> None:
+    async with company(tmp_path) as own:
+        ann, browser = await own.client("ann"), own.browser("ann")
+        link = link_in(await run(ann))
+        headers = {"Authorization": f"Bearer {own.provider.token_of('ann')}"}
+        for is_out in (False, True):
+            await browser.get(link)
+            own.mirror.hold()
+            call = asyncio.ensure_future(run(ann, "await tickets.write()"))
+            with anyio.fail_after(DEADLINE_SECONDS):
+                await own.mirror.is_reached.wait()
+            if is_out:
+                assert (await browser.delete(f"{own.url}/oauth/logins/tickets", headers=headers)).is_success
+            else:
+                await browser.get(link)
+            own.mirror.may_answer.set()
+            assert (await call)["result"]["who"] == "ann"
+        link_in(await run(ann))
+
+
 async def test_operator_signs_one_person_out(tmp_path: Path) -> None:
     async with company(tmp_path, tenants={"claim": "org", "profiles": {"*": "p"}}, profiles={"p": {}}) as own:
         own.provider.claims = {who: {"org": "x"} for who in ("ann", "bob")}
@@ -232,7 +253,7 @@ async def test_connections_end_when_they_are_idle_or_too_many(
         for client, who in ((ann, "ann"), (bob, "bob")) * 2:
             assert (await run(client))["result"]["who"] == who
             assert len(own.portal.fleet.people) == 1
-        own.portal.fleet.people.forget("tickets", "somebody else")
+        own.portal.fleet.people.remove("tickets", "", "somebody else")
         assert len(own.portal.fleet.people) == 1
         monkeypatch.setattr(fleet, "IDLE_SECONDS", 0.05)
         assert (await run(ann))["result"]["who"] == "ann"
