@@ -85,7 +85,7 @@ BAD = (
     Way("stack", "import sys\nsys.setrecursionlimit(10**9)\ndef f(): f()\nf()", "script_error"),
     Way(
         "batch too long",
-        _RAW_HOST + "host.exchange('1 a.b ' + 'x' * 3_000_000, 0)",
+        _RAW_HOST + "host.exchange('1 a.b ' + 'x' * 8_000_000, 0)",
         "argument_limit",
         limits=_LITTLE,
     ),
