@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, Protocol, TypeAlias
 
 from pydantic import ConfigDict, FailFast, Field
 
@@ -40,6 +40,14 @@ _Hash: TypeAlias = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 _Moment: TypeAlias = Annotated[int, Field(ge=0, le=10**13)]
 _Count: TypeAlias = Annotated[int, Field(ge=0, le=2**64 - 1)]
 _Name: TypeAlias = Annotated[str, Field(max_length=1000)]
+
+
+class Mask(Protocol):
+    """Masks secrets in any text, and in JSON or lines that contain it, which stay JSON."""
+
+    def __call__(self, text: str) -> str: ...
+
+    def in_json_text(self, text: str) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +99,17 @@ class Event:
             is_number = number.isascii() and number.isdigit() and len(number) <= 15
             yield int(number) if is_number else 0, call
 
-    def masked(self, mask: Callable[[str], str]) -> "Event":
+    def masked(self, mask: Mask) -> "Event":
         """The event with `mask` applied to what the script sent, got or printed.
 
-        `mask` must keep JSON valid, and must not change what it has masked. It sees one event at a time: a secret that
-        is printed in two parts is not masked. `Repetition` continues from masked events with the same `mask`, so the
-        resumed script gets masked values.
+        `mask` must not change what it has masked. It sees one event at a time: a secret that is printed in two parts is
+        not masked. `Repetition` continues from masked events with the same `mask`, so the resumed script gets masked
+        values.
         """
-        if self.kind not in ("sent", "answered", "printed") or (text := mask(self.text)) == self.text:
+        if self.kind not in ("sent", "answered", "printed"):
             return self
-        return replace(self, text=text)
+        text = mask(self.text) if self.kind == "printed" else mask.in_json_text(self.text)
+        return self if text == self.text else replace(self, text=text)
 
     def __str__(self) -> str:
         """For people, for example "sent: 1 git.git_log {}"."""

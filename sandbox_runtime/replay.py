@@ -7,20 +7,20 @@ from sandbox_runtime.call_port import CallObserver, CallPort, Outcome, ToolCall
 from sandbox_runtime.errors import DivergenceError, RecordError, ReplayInterruptedError
 from sandbox_runtime.frames import REPLAY_LOG_HEADER, FrameError
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
-from sandbox_runtime.recording import Event, Record, Recording
+from sandbox_runtime.recording import Event, Mask, Record, Recording
 from sandbox_runtime.result import RunError, RunResult
 from sandbox_runtime.sandbox import Sandbox
 from sandbox_runtime.trace import REPLAYED, RESUMED
 
 
 async def replay(
-    sandbox: Sandbox, record: Record, where: Callable[[str], str], mask: Callable[[str], str] = str
+    sandbox: Sandbox, record: Record, where: Callable[[str], str], mask: Mask | None = None
 ) -> RunResult:
     """Run a recorded script again. Returns the same result, bit for bit, except for the durations.
 
     No call is made: each call of the script must equal the recorded one, and gets the recorded answer at once. If the
     recorded run was ended from outside, the replay ends at the same event. `where` gives the place of a limit, `mask`
-    is the function that masked the record's texts.
+    masked the record's texts.
 
     Raises:
         DivergenceError: The run diverged from the record; it names the first difference.
@@ -88,12 +88,12 @@ class Repetition(Recording):
     """A recording that compares a run with a record, and ends it at the first difference.
 
     At the end of an unfinished record the run ends too. With `goes_on` it becomes live there, and this records all of
-    it. `mask` is the function that masked the record, if any: events are compared after masking.
+    it. `mask` masked the record, if anything did: events are compared after masking.
     """
 
     replayed: Record
 
-    def __init__(self, record: Record, *, goes_on: bool = False, mask: Callable[[str], str] = str) -> None:
+    def __init__(self, record: Record, *, goes_on: bool = False, mask: Mask | None = None) -> None:
         super().__init__()
         self.replayed = record
         self.is_live = False
@@ -162,10 +162,13 @@ class Repetition(Recording):
                 self.is_live = True
             elif expected is None or expected.kind == "stopped":
                 raise FrameError("the record ends here")
-            elif event != expected and (masked := event.masked(self._mask)) != expected.masked(self._mask):
-                self._divergence = DivergenceError(index, str(expected), str(masked))
+            elif event != expected and (got := self._masked(event)) != self._masked(expected):
+                self._divergence = DivergenceError(index, str(expected), str(got))
                 raise FrameError("the run diverges from its record")
         super()._note(event)
+
+    def _masked(self, event: Event) -> Event:
+        return event if self._mask is None else event.masked(self._mask)
 
     def _answered(self, frames: int) -> str:
         if frames and self._recorded_answers:

@@ -115,6 +115,10 @@ class Redaction:
         masked = self.start(head.decode("utf-8", "replace").strip(), limit)
         return "".join(character if character.isprintable() else " " for character in masked)
 
+    def in_json_text(self, text: str) -> str:
+        """Mask JSON, or lines that contain it. It stays JSON: a secret that is a number is masked in strings only."""
+        return _masked(text, self._forms)
+
     def in_json(self, text: bytes) -> bytes:
         """Mask the strings of a JSON text, including keys; mask other text as a whole."""
         if not self._may_be_in(text):
@@ -141,20 +145,13 @@ class Redaction:
                 text = to_json(value, inf_nan_mode="constants").decode()
             except PydanticSerializationError:  # a lone surrogate, or deep nesting
                 text, decoded = json.dumps(value, ensure_ascii=False), json.loads
-            masked = self._in_strings(text)
+            masked = _masked(text, self._json_forms)
             return value if masked == text else decoded(masked)
         except (ValueError, RecursionError):
             return MASK
 
     def _may_be_in(self, text: bytes) -> bool:
         return any(needle in text for needle in self._needles)
-
-    def _in_strings(self, text: str) -> str:
-        for form in self._json_forms:
-            if form in text:
-                is_number = _NUMBERS.fullmatch(form) is not None
-                text = _number_in_strings(text, form) if is_number else text.replace(form, MASK)
-        return text
 
     def _renew(self, owner: str, secrets: frozenset[str]) -> bool:
         """Make these the current secrets of an owner. Returns whether they were not yet."""
@@ -179,6 +176,14 @@ class Redaction:
 
 def _longest_first(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({*texts}, key=lambda text: (-len(text), text)))
+
+
+def _masked(text: str, forms: Iterable[str]) -> str:
+    for form in forms:
+        if form in text:
+            is_number = _NUMBERS.fullmatch(form) is not None
+            text = _number_in_strings(text, form) if is_number else text.replace(form, MASK)
+    return text
 
 
 def _number_in_strings(text: str, number: str) -> str:

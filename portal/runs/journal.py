@@ -449,7 +449,7 @@ def write_rows(tables: RunTables, *, rows: Rows, mask: Redaction, max_age_days: 
     """Serialize and write, in the store's thread: serializing would block the event loop."""
 
     def masked(text: bytes) -> bytes:
-        return mask(text.decode()).encode()
+        return mask.in_json_text(text.decode()).encode()
 
     run, written, head, text, component = rows.run_id, rows.written, rows.head, None, ""
     if head is not None:

@@ -64,7 +64,7 @@ class Runs:
         self.store = store
         self.mask = Redaction(manifest.hidden)
         """Masks secrets in what is written."""
-        self.results = KeptResults(store, self.mask)
+        self.results = KeptResults(store, self.mask.in_json_text)
         self.changes = Changes()
         self.trail = Trail(store, self.settings, self.mask, self.changes.note_rows)
         self.components = components
@@ -131,7 +131,7 @@ class Runs:
         """
         if self.store is None:
             return
-        masked = answer and self.mask(answer.decode()).encode()
+        masked = answer and self.mask.in_json_text(answer.decode()).encode()
         finish = partial(RunTables.finish, run=run, state=state, answer=masked, epoch=epoch)
         try:
             await self.store.write(finish)

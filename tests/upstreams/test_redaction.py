@@ -123,6 +123,8 @@ def test_secret_of_digits_is_masked_in_strings_and_stays_in_numbers() -> None:
     hidden = text.replace("543210", MASK)
     assert redact.in_value(value) == [543210, {hidden: [1.543210, hidden]}, MASK, -543210]
     assert redact.in_value([543210]) == [543210]
+    lines = '1 a.b {"c": 543210, "d": "543210"}\n2\n3 a.b {"e": "Bearer zzzzzzzz9"}'
+    assert redact.in_json_text(lines) == lines.replace('"543210"', f'"{MASK}"').replace("zzzzzzzz9", MASK)
 
 
 def test_value_with_a_lone_surrogate_is_masked() -> None:

@@ -282,6 +282,23 @@ async def test_who_answered_a_call_is_known_after_its_run_waited(tmp_path: Path)
         ] * 2
 
 
+async def test_a_secret_of_digits_leaves_the_numbers_of_a_run_that_waits(tmp_path: Path) -> None:
+    account = "471147114711"
+    code = (
+        f"a = await git.push(n={account}, m='{account}')\nprint({account})\nawait portal.approve('On?')\n"
+        f"[a, {account}, '{account}', {{'{account}': 1.{account}}}]"
+    )
+    more: dict[str, Json] = {"runs": SOON, "server": {"token": "${KEY}"}, "environ": {"KEY": account}}
+    async with opened(tmp_path, {"git": git()}, **more) as portal:
+        run = (await waiting(portal, code))["run_id"]
+        done = await approved(portal, run)
+        stored = await answer_of(portal, run)
+        assert stored == done
+    number, hidden = int(account), "[hidden]"
+    assert done["result"] == [{"n": number, "m": hidden}, number, hidden, {hidden: float(f"1.{account}")}]
+    assert account not in done["stdout"]
+
+
 async def test_notices_of_calls_before_a_run_waited_are_in_its_answer_once(tmp_path: Path) -> None:
     texts: dict[str, Json] = {"type": "array", "items": {"type": "string"}}
     peer = Peer(tool("push", schema("n", n=texts, m={"type": "object", "additionalProperties": texts})))

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from dataclasses import replace as changed
 
@@ -15,13 +14,14 @@ from sandbox_runtime.errors import DivergenceError, RecordError, ReplayInterrupt
 from sandbox_runtime.frames import REPLAY_LOG_HEADER, RunStart
 from sandbox_runtime.grants.run_grants import RunGrants
 from sandbox_runtime.guest_json import parse
-from sandbox_runtime.recording import Event, Record
+from sandbox_runtime.recording import Event, Mask, Record
 from sandbox_runtime.replay import Repetition, replay, resume
 from sandbox_runtime.result import RunResult
 from sandbox_runtime.sandbox import Sandbox
 from sandbox_runtime.worker.run_host import ReplayLog, Timeline
 from tests.sandbox_runtime.replay.recorder import RECORD, Recorder, facts, index_of, kept
 from tests.sandbox_runtime.running import EchoPort, Heard, answering, where
+from upstreams.redaction import Redaction
 
 pytestmark = pytest.mark.anyio
 
@@ -175,8 +175,7 @@ second = await git.git_log(token=token, i=2)
 """
 
 
-def mask(text: str) -> str:
-    return text.replace(SECRET, "[hidden]")
+mask = Redaction([SECRET])
 
 
 async def number(call: ToolCall) -> Outcome:
@@ -190,7 +189,7 @@ def journaled(record: Record) -> Record:
     return kept(hidden)
 
 
-def masked(record: Record, mask: Callable[[str], str]) -> Record:
+def masked(record: Record, mask: Mask) -> Record:
     return changed(record, events=tuple(event.masked(mask) for event in record.events))
 
 
@@ -237,12 +236,9 @@ async def test_secret_that_became_known_later_is_no_divergence(sandbox: Sandbox,
     _, record = await recorded(script)
     sent = index_of(record, "sent")
 
-    def before(text: str) -> str:
-        return text.replace("known-before", "[hidden]")
-
-    kept = masked(record.until(sent + 1), before)
+    kept = masked(record.until(sent + 1), Redaction(["known-before"]))
     assert SECRET in kept.events[sent].text
-    repetition = Repetition(kept, goes_on=True, mask=lambda text: mask(before(text)))
+    repetition = Repetition(kept, goes_on=True, mask=Redaction(["known-before", SECRET]))
     result = await resume(sandbox, repetition, where, EchoPort())
     assert (result.error, result.value) == (None, {"i": 2})
 
