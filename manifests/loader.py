@@ -40,7 +40,6 @@ from manifests.references import (
     env_path,
     fetch_nothing,
     literal_defaults,
-    literal_tokens,
     parsed_env,
     stand_in,
 )
@@ -209,8 +208,7 @@ def _parse(files: ManifestFiles, environ: Mapping[str, str], fetch_secrets: Fetc
         templates=interpolation.templates,
         hidden=frozenset().union(*interpolation.taken.values()),
         credentials={name: _secrets_given(portal, name, interpolation.taken) for name in upstreams},
-        written=upstreams,
-        literals=(*literal_tokens(source.data),),
+        written=source.data or {},
     )
 
 

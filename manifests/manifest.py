@@ -44,9 +44,7 @@ class Manifest:
     credentials: Mapping[str, frozenset[str]] = field(default_factory=dict, repr=False)
     """The resolved secrets of each upstream."""
     written: Mapping[str, Json] = field(default_factory=dict, repr=False)
-    """The sections of `upstreams` as written, with unresolved references."""
-    literals: tuple[KeyPath, ...] = ()
-    """The texts that contain a credential instead of a reference."""
+    """All of it as written, with unresolved references."""
     caller_headers: Mapping[str, Mapping[str, CallerHeader]] = field(default_factory=dict, repr=False)
     """The headers of each upstream that name claims of the caller. The upstreams' own `headers` lack them."""
 
@@ -63,6 +61,11 @@ class Manifest:
         if place and self.path:
             return f"{self.path.name}:{place.line}:{place.column}"
         return f"{'.'.join(map(str, keys))} (default)"
+
+    def section(self, upstream: str) -> Json:
+        """The section of an upstream as written."""
+        sections = self.written.get("upstreams")
+        return sections.get(upstream) if isinstance(sections, dict) else None
 
     @cached_property
     def namespaces(self) -> Mapping[str, str]:

@@ -67,7 +67,7 @@ def upstream_settings(manifest: Manifest) -> dict[str, UpstreamSettings]:
             else spec,
             manifest.credentials.get(name, frozenset()),
             renewals.get(name),
-            manifest.written.get(name),
+            manifest.section(name),
             manifest.caller_headers.get(name, {}),
             programs if name in renewals else {},
         )

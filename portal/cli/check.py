@@ -15,7 +15,7 @@ from manifests.kernels import JAVASCRIPT, PYTHON
 from manifests.loader import DEFAULT_FILE
 from manifests.manifest import Manifest, narrowed
 from manifests.portal_manifest import StdioUpstream
-from manifests.references import NETWORK_VARIABLE, env_path
+from manifests.references import NETWORK_VARIABLE, env_path, literal_tokens
 from portal.app.accepted import reload_hint
 from portal.app.composition import open_portal
 from portal.app.reload import file_warnings
@@ -212,7 +212,7 @@ def _check_manifest(manifest: Manifest, portal: Portal, findings: Findings) -> N
             "was killed, and is not checked: `check --waiting` checks it, and starts what it names; "
             f"{reload_hint(manifest.path)}"
         )
-    for path in manifest.literals:
+    for path in literal_tokens(manifest.written):
         findings.warnings.append(
             f"{manifest.where(*path)}: {'.'.join(map(str, path))} contains a literal credential. Write a reference "
             f"like ${{NAME}} and keep the value in the environment or in {env_path(manifest.path or DEFAULT_FILE).name}"

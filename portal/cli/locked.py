@@ -55,7 +55,7 @@ async def _known(manifest: Manifest, lock: Lock) -> list[ListedUpstream]:
     """
     found: list[ListedUpstream] = []
     for name in manifest.portal.upstreams:
-        folder, written = state_folder(os.environ) / "listings", manifest.written.get(name)
+        folder, written = state_folder(os.environ) / "listings", manifest.section(name)
         store = ListingStore(folder, name, manifest.folder, written)
         listing = await store.load()
         if listing is None and not await store.was_listed():

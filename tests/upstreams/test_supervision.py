@@ -152,6 +152,6 @@ def test_listing_is_of_its_section_as_it_is_written(tmp_path: Path, env: str, co
     for door in ("1234", "4321"):
         entry = {"command": "server", "env": {"DOOR": env.replace("{door}", door)}}
         path.write_text(yaml.safe_dump({"upstreams": {"one": entry}}))
-        written = load_manifest(path, {"DOOR": door}).written["one"]
+        written = load_manifest(path, {"DOOR": door}).section("one")
         files.add(ListingStore(tmp_path / "listings", "one", tmp_path, written).file)
     assert len(files) == count

@@ -160,9 +160,8 @@ class TypeChecker:
             try:
                 if self._write is not None:  # the system may have emptied its temporary folder
                     self._folder.mkdir(0o700, exist_ok=True)
-                    if self._folder.is_symlink() or not is_private(
-                        self._folder
-                    ):  # another user may have made it anew
+                    # Another user of the machine may have made it anew.
+                    if self._folder.is_symlink() or not is_private(self._folder):
                         raise LanguageServerError(f"others may write to {self._folder}")
                     await anyio.to_thread.run_sync(self._write, self._folder)
                 self._server = await self._kind.start(self._folder)
