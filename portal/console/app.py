@@ -86,9 +86,12 @@ class _Guard:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers.update(_HEADERS)
-                # The address of a file ends with the version, so that an update is seen at once.
-                is_kept = is_file and message["status"] == 200
-                headers["Cache-Control"] = "public, max-age=31536000, immutable" if is_kept else "no-store"
+                if is_file and message["status"] == 200:
+                    # The address ends with the version, so that an update is seen at once.
+                    headers["Cache-Control"] = "public, max-age=31536000, immutable"
+                headers.setdefault(
+                    "Cache-Control", "no-store"
+                )  # behind `ui` the portal has said what is kept
             await send(message)
 
         is_http = scope["type"] == "http"

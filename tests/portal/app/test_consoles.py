@@ -120,6 +120,18 @@ async def test_a_page_is_compressed_only_for_a_browser_that_takes_it(tmp_path: P
         assert "content-encoding" not in (await http.send(request)).headers
 
 
+async def test_a_browser_keeps_the_files_of_a_portal_and_no_page(tmp_path: Path) -> None:
+    async with browser(tmp_path) as (http, _, access):
+        await http.get(access.ticket(TERMINAL))
+        kept = {
+            "": "no-store",
+            "static/base.css": "public, max-age=31536000, immutable",
+            "static/x": "no-store",
+        }
+        answers = {path: await http.get(f"/ui/@1-a/{path}") for path in kept}
+        assert {path: each.headers["cache-control"] for path, each in answers.items()} == kept
+
+
 async def test_a_path_with_a_slash_too_many_leads_to_the_page_at_the_same_origin(tmp_path: Path) -> None:
     async with browser(tmp_path) as (http, _, access):
         await http.get(access.ticket(TERMINAL))
