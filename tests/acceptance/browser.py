@@ -22,8 +22,8 @@ async def chromium() -> AsyncIterator["Browser"]:
     from playwright.async_api import async_playwright
 
     async with async_playwright() as playwright:
-        program = which("chromium")
-        assert program, "chromium is missing: run scripts/servers --all"
+        program = which("chromium-headless-shell")
+        assert program, "chromium-headless-shell is missing: run scripts/servers --all"
         browser = await playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         yield browser
         await browser.close()
