@@ -26,7 +26,7 @@ from sandbox_runtime.kernels import KERNELS
 from sandbox_runtime.result import RunError
 from sandbox_runtime.sandbox import Sandbox
 from tests.portal.commands import PortalCommand
-from tests.portal.peers import Opened, opened, states, text_of, write_manifest
+from tests.portal.peers import Opened, Peer, opened, schema, states, text_of, tool, write_manifest
 from tests.portal.runs.test_waiting import ASKS, answer_of, found, git, waiting
 
 pytestmark = pytest.mark.anyio
@@ -101,6 +101,24 @@ async def test_a_script_calls_upstreams_in_a_sandbox_that_starts_with_the_first(
         absent = await portal.error_of("await git.pusch({})", kernel=JS)
         assert absent["code"] == "check_failed" and "git.push({" in absent["hint"]
     assert started.count(JS) == 1
+
+
+async def test_without_a_check_a_mistake_fails_at_its_call_with_its_line_and_can_be_caught(
+    tmp_path: Path,
+) -> None:
+    state: Json = {"type": "string", "enum": ["open", "closed"]}
+    peer = Peer(tool("get", schema("id", id={"type": "integer"})), tool("list", schema(state=state)))
+    catching = "try {{\n{} }} catch (e) {{ [e.code ?? e.name, `${{e.message}} ${{e.hint}}`] }}"
+    async with opened(tmp_path, {"tickets": peer}, server={**ON, "check": "off"}) as portal:
+        for script, code, word in (
+            ("const who = {a: 1}\nawait tickets.get({id: who})", "invalid_arguments", "id"),
+            ("const state = 'opne'\nawait tickets.list({state})", "invalid_arguments", "state"),
+            ("const id = 1\nawait tickets.gett({id})", "unknown_function", "gett"),
+        ):
+            assert (await portal.error_of(script, kernel=JS))["line"] == 2
+            caught, told = await portal.result_of(catching.format(script), kernel=JS)
+            assert (caught, word in told, "tickets." in told) == (code, True, True), told
+    assert peer.calls == []
 
 
 async def test_a_parked_run_goes_on_in_its_kernel_and_waits_while_that_is_off(tmp_path: Path) -> None:
