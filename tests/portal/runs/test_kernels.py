@@ -56,24 +56,22 @@ async def refused(portal: Opened, name: str, **arguments: Json) -> tuple[str, st
     return error["code"], f"{error['message']} {error['hint']}"
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments"),
-    [
-        ("execute_code", {"code": "1"}),
-        ("execute_code", {"code": "1", "background": True}),
-        ("execute_code", {"code": "1", "session": "new"}),
-        ("docs_search", {"query": "x"}),
-    ],
-)
 async def test_a_kernel_that_is_off_is_refused_with_those_that_are_on(
-    tmp_path: Path, name: str, arguments: dict[str, Json], started: list[str]
+    tmp_path: Path, started: list[str]
 ) -> None:
+    asked: list[dict[str, Json]] = [
+        {"name": "execute_code", "code": "1"},
+        {"name": "execute_code", "code": "1", "background": True},
+        {"name": "execute_code", "code": "1", "session": "new"},
+        {"name": "docs_search", "query": "x"},
+    ]
     async with opened(tmp_path) as portal:
-        code, told = await refused(portal, name, kernel=JS, **arguments)
-        assert code == "kernel_off"
-        assert "python" in told and "server: {kernels: {javascript: true}}" in told
-        code, told = await refused(portal, name, kernel="ruby", **arguments)
-        assert (code, "'python' or 'javascript'" in told) == ("invalid_arguments", True)
+        for arguments in asked:
+            code, told = await refused(portal, kernel=JS, **arguments)
+            assert code == "kernel_off"
+            assert "python" in told and "server: {kernels: {javascript: true}}" in told
+            code, told = await refused(portal, kernel="ruby", **arguments)
+            assert (code, "'python' or 'javascript'" in told) == ("invalid_arguments", True)
         assert await portal.result_of("1 + 1", kernel="python") == 2
     assert JS not in started
 
