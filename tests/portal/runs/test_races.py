@@ -94,20 +94,6 @@ async def test_a_failing_store_does_not_end_the_portal_when_the_client_approves(
             assert await Opened(portal.portal, client).result_of("1") == 1
 
 
-async def test_a_fallback_that_asks_is_refused(tmp_path: Path) -> None:
-    read = {"readOnlyHint": True}
-    one, two = Peer(tool("web", annotations=read), web=never), Peer(tool("web", annotations=read))
-    caps: Json = {"tools": {"ask": ["one.web", "two.web"]}}
-    sections: Json = {"capabilities": caps, "runs": SOON, "fallback": {"one.web": ["two.web"]}}
-    async with opened(tmp_path, {"one": one, "two": two}, **sections) as portal:
-        object.__setattr__(portal.portal.manifest.portal.upstreams["one"], "call_seconds", 0.5)
-        run = (await waiting(portal, "await one.web(q=1)"))["run_id"]
-        done = await approved(portal, run, until="error")
-        assert done["error"]["code"] == "upstream_timeout"
-        assert "approval_required" in done["error"]["hint"]
-        assert two.calls == []
-
-
 async def test_a_damaged_default_store_is_an_error_at_once(tmp_path: Path) -> None:
     manifest = load_manifest(write_manifest(tmp_path, {}), {})
     place = place_of(manifest)
