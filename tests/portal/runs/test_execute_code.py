@@ -1,12 +1,11 @@
 """The answer of execute_code: value, prints, errors and notices of one script, and the outcomes of its calls."""
 
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
 import pytest
-from mcp_types import CallToolResult, ImageContent, TextContent
+from mcp_types import CallToolResult
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
@@ -24,7 +23,6 @@ from tests.portal.peers import (
     schema,
     states,
     text,
-    text_of,
     tool,
     write_manifest,
 )
@@ -36,16 +34,9 @@ async def flood(arguments: dict[str, Json]) -> CallToolResult:
     return text("y" * 5_000)
 
 
-IMAGE = ImageContent(data="aGk=", mime_type="image/png")
-
-
-async def scan(arguments: dict[str, Json]) -> CallToolResult:
-    return CallToolResult(content=[TextContent(text="caption"), IMAGE])
-
-
 @pytest.fixture(scope="module")
 async def portal(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Opened]:
-    peer = Peer(*map(tool, ("echo", "flood", "hang", "scan")), scan=scan, flood=flood, hang=never)
+    peer = Peer(tool("echo"), tool("flood"), flood=flood)
     limits = {"limits": LIMITS}
     async with opened(tmp_path_factory.mktemp("runs"), {"store": peer}, capabilities=limits) as portal:
         yield portal
@@ -134,13 +125,6 @@ async def test_a_script_that_ends_with_an_assignment_has_its_value(
 ) -> None:
     answer = await portal.run(code)
     assert (answer["status"], answer["result"], len(answer["notices"])) == ("ok", value, notices)
-
-
-async def test_an_image_reaches_the_client_beside_the_answer(portal: Opened) -> None:
-    code = "blocks = await store.scan()\nportal.emit(blocks[1])\n[block['type'] for block in blocks]"
-    result = await portal.call("execute_code", code=code)
-    assert json.loads(text_of(result))["result"] == ["text", "image"]
-    assert result.content[1:] == [IMAGE]
 
 
 @pytest.mark.parametrize(
