@@ -55,14 +55,3 @@ async def test_a_call_that_may_not_be_is_refused_and_not_sent(
     (row,) = calls.run.ledger.rows()
     assert (row["state"], row["error"]["code"]) == ("refused", code)
     assert len(peer.calls) == before
-
-
-async def test_repairs_are_sent_and_told_once_for_a_loop(portal: Opened, peer: Peer) -> None:
-    calls = await portal.calls()
-    for seq in (1, 2, 3):
-        calls.open(seq, "store.typed")
-        assert (await calls(ToolCall(seq, "store.typed", {"a": str(seq)}))).error is None
-        assert peer.calls[-1] == ("typed", {"a": seq})
-    (notice,) = calls.run.notices.lines()
-    assert "'1' was sent as 1" in notice
-    assert "(3 times)" in notice
