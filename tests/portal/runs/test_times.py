@@ -1,4 +1,4 @@
-"""When a run and its calls began, and who went on with it, however often it is resumed."""
+"""When a run and its calls began, however often it is resumed."""
 
 from functools import partial
 from pathlib import Path
@@ -10,7 +10,6 @@ from portal.base.requests import ExecuteCode
 from portal.records.store.run_tables import RunTables
 from portal.runs.past import Past, RunHead, new_row
 from tests.portal.peers import opened
-from tests.portal.rows import Tables, begun, kinds, living
 from tests.portal.runs.test_waiting import approved, git, waiting
 
 HEADED = RunHead(ExecuteCode("1"), LOCAL, None, began=100.0)
@@ -35,17 +34,3 @@ def test_a_run_began_when_its_script_did_and_a_fork_when_it_was_forked() -> None
     own, fork = (new_row("run_1", "local", HEADED, parent, 1.0) for parent in (None, "run_0"))
     assert own.began == 100.0
     assert fork.began > 100.0 and own.expires > 86_400.0 + 100.0
-
-
-def test_who_goes_on_with_the_run_of_a_portal_that_had_ended_is_logged(tables: Tables) -> None:
-    with living(tables) as second:
-        with living(tables) as first:
-            run = begun(first)
-        with second.transaction():
-            second.beat("")
-            second.claim(run.id)
-        assert kinds(second, run.id) == ["began", "taken_up", "resumed"]
-        with second.transaction():
-            second.postpone_run(run.id, run.epoch + 1, 0.0)
-            second.claim(run.id)
-        assert kinds(second, run.id)[3:] == ["resumed"]
