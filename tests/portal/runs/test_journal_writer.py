@@ -143,12 +143,6 @@ async def test_the_answer_of_a_run_whose_first_intent_is_being_written_is_writte
     assert store.tables.row("run").state == "ok"
 
 
-async def test_a_run_that_writes_nothing_is_idle_at_once(store: Store, journal: Journal) -> None:
-    await journal.finish(Answer("ok", "run"))
-    await journal.flushed()
-    assert store.made == []
-
-
 @pytest.mark.parametrize("is_suspended", [True, False])
 async def test_a_call_during_a_suspension_goes_on_only_if_that_fails(
     store: Store, journal: Journal, is_suspended: bool
