@@ -22,13 +22,13 @@ from portal.records.store.run_tables import RunTables
 from portal.records.store.writer import RunStore
 from tests.portal.app.test_http_app import BEARER, TOKEN, served
 from tests.portal.kept_runs import kept_runs
-from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, states, tool
+from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, tool
 
 pytestmark = pytest.mark.anyio
 
 RULES: Json = {"tools": {"ask": ["git.merge"]}}
 APPROVE = ElicitResult(action="accept", content={"decision": "approve"})
-DENY = ElicitResult(action="accept", content={"decision": "deny", "reason": "not on Fridays"})
+DENY = ElicitResult(action="accept", content={"decision": "deny"})
 MERGE = """
 try:
     found = await git.merge(id=7)
@@ -107,15 +107,6 @@ async def desk(
         ) as client,
     ):
         yield Desk(Opened(portal.portal, client), peer, person)
-
-
-async def test_person_who_denies_prevents_the_call(desk: Desk) -> None:
-    desk.person.answers(DENY)
-    answer = await desk.execute(MERGE)
-    code, message = answer["result"]
-    assert (answer["status"], code) == ("ok", "denied")
-    assert "not on Fridays" in message
-    assert (states(answer), desk.peer.calls) == ([("git.merge", "refused")], [])
 
 
 async def test_answer_comes_in_the_same_request_however_long_the_person_takes_for_each_question(

@@ -114,6 +114,9 @@ def test_decision_is_one_of_the_choices_that_were_offered() -> None:
     decided = [decision_of({"action": "accept", "content": {"decision": each}}) for each in CHOICES]
     claims = [(each["is_approved"], each["stands"]) for each in decided if each]
     assert claims == [(True, False), (True, True), (False, False)]
+    assert (
+        decision_of({"action": "accept", "content": {"decision": "deny", "reason": "no"}})["reason"] == "no"
+    )
     assert decision_of({"action": "decline"}) == {"is_approved": False, "stands": False, "reason": ""}
     contents: list[Json] = [None, {"decision": ["approve"]}, {"decision": "APPROVE"}]
     others = [{"action": "accept", "content": each} for each in contents]
