@@ -80,27 +80,22 @@ async def waiting(portal: Opened, code: str, **arguments: Json) -> dict[str, Jso
 
 
 async def test_a_run_that_asks_waits_for_a_person_and_then_does_exactly_that(tmp_path: Path) -> None:
-    peer = git()
+    merge = tool("merge", annotations={"destructiveHint": True, "openWorldHint": True})
+    peer = Peer(merge, tool("status", annotations={"readOnlyHint": True}))
     code = "a = await git.status(n=1)\nb = await git.merge(id=7)\n[a, b]"
     async with opened(tmp_path, {"git": peer}, capabilities=ASKS, runs=SOON) as portal:
         answer = await waiting(portal, code)
         (asked,) = answer["waiting"]
         assert (asked["seq"], asked["kind"], asked["function"]) == (2, "ask", "git.merge")
         assert asked["asked"]["arguments"] == {"id": 7}
+        (call,) = (await portal.portal.runs.load(answer["run_id"], None)).calls
+        assert json.loads(call.shown)["hints"] == "destructive, open world", "the person sees it"
+        assert {"hints", "where"}.isdisjoint(asked["asked"]), "and the model does not"
         assert [name for name, _ in peer.calls] == ["status"]
         done = await approved(portal, answer["run_id"])
         assert done["result"] == [{"n": 1}, {"id": 7}]
         assert states(done) == [("git.status", "done"), ("git.merge", "done")]
         assert peer.calls == [("status", {"n": 1}), ("merge", {"id": 7})]
-
-
-async def test_the_person_sees_what_the_tool_declares_and_the_model_does_not(tmp_path: Path) -> None:
-    merge = tool("merge", annotations={"destructiveHint": True, "openWorldHint": True})
-    async with opened(tmp_path, {"git": Peer(merge)}, capabilities=ASKS, runs=SOON) as portal:
-        answer = await waiting(portal, "await git.merge(id=7)")
-        (call,) = (await portal.portal.runs.load(answer["run_id"], None)).calls
-        assert json.loads(call.shown)["hints"] == "destructive, open world"
-        assert {"hints", "where"}.isdisjoint(answer["waiting"][0]["asked"])
 
 
 async def test_a_run_that_goes_on_waits_for_an_upstream_that_starts(tmp_path: Path) -> None:
