@@ -31,10 +31,7 @@ from upstreams.errors import UpstreamIncompleteError
 from upstreams.questions import ServerRequestRouter
 from upstreams.transports.notifications import AbandonedRequests
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 
 
 class Model:

@@ -16,8 +16,6 @@ from tests.portal.chatty_server import SECRET, Chatty
 from tests.portal.clients import UPSTREAMS, chatty_upstreams, one_chatty
 from tests.portal.peers import Opened, opened, raw, states
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture(scope="module")
 async def portal(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Opened]:

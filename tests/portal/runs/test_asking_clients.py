@@ -24,8 +24,6 @@ from tests.portal.app.test_http_app import BEARER, TOKEN, served
 from tests.portal.kept_runs import kept_runs
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, tool
 
-pytestmark = pytest.mark.anyio
-
 RULES: Json = {"tools": {"ask": ["git.merge"]}}
 APPROVE = ElicitResult(action="accept", content={"decision": "approve"})
 DENY = ElicitResult(action="accept", content={"decision": "deny"})

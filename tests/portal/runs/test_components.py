@@ -17,8 +17,6 @@ from sandbox_runtime.kernels import KERNELS
 from tests.portal.peers import opened
 from tests.portal.runs.test_waiting import ASKS, approved, git, waiting
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_component_is_kept_for_open_runs_and_deleted_after_them(tmp_path: Path) -> None:
     store, component = tmp_path / "runs.sqlite", tmp_path / "guest.wasm"

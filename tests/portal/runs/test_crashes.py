@@ -37,8 +37,6 @@ from tests.portal.rows import opened as tables_in
 from tests.portal.runs.test_waiting import ASKS, answer_of, found, git
 from tests.upstreams.peers import http_peer
 
-pytestmark = pytest.mark.anyio
-
 CODE = "await git.push(n=1, holds={})\nawait git.status(n=2, holds={})\nawait git.push(n=3)"
 
 

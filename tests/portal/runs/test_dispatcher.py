@@ -16,8 +16,6 @@ from sandbox_runtime.result import RunError
 from tests.portal.kept_runs import kept_runs
 from tests.portal.peers import DEADLINE_SECONDS
 
-pytestmark = pytest.mark.anyio
-
 
 def test_attempts_to_resume_a_run_are_ever_further_apart() -> None:
     assert [retry_seconds(failures) for failures in (1, 2, 3, 4)] == [2, 4, 8, 16]

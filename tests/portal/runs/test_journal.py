@@ -17,8 +17,6 @@ from tests.portal.peers import Peer, opened, states, structured, text
 from tests.portal.rows import failing
 from tests.portal.runs.test_waiting import answer_of, approved, git, waiting
 
-pytestmark = pytest.mark.anyio
-
 RUNS: Json = {"store": "runs.sqlite", "park_after_seconds": 0.1}
 UNSAFE = """
 async def push(n):

@@ -24,8 +24,6 @@ from sandbox_runtime.recording import Recording
 from tests.portal.rows import opened
 from upstreams.redaction import Redaction
 
-pytestmark = pytest.mark.anyio
-
 HOME: Any = SimpleNamespace(
     settings=SimpleNamespace(max_age_days=1), mask=Redaction([]), leases=Leases(None), changes=Changes()
 )

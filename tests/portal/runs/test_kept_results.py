@@ -5,14 +5,11 @@ from functools import partial
 from pathlib import Path
 
 import anyio
-import pytest
 
 from manifests.json_value import Json
 from portal.records.store.run_tables import RunTables
 from portal.records.store.tables import DAY_SECONDS
 from tests.portal.peers import DEADLINE_SECONDS, Opened, opened
-
-pytestmark = pytest.mark.anyio
 
 RUNS: Json = {"store": "runs.sqlite", "keep_days": 2}
 LONG = "'a line\\n' * 20_000 + 'The needle, ' + 'another line\\n' * 20_000"

@@ -29,8 +29,6 @@ from tests.portal.commands import PortalCommand
 from tests.portal.peers import Opened, Peer, opened, schema, states, text_of, tool, write_manifest
 from tests.portal.runs.test_waiting import ASKS, answer_of, found, git, waiting
 
-pytestmark = pytest.mark.anyio
-
 ON: Json = {"kernels": {"javascript": True}}
 JS: KernelName = "javascript"
 

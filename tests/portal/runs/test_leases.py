@@ -22,8 +22,6 @@ from tests.portal.runs.test_waiting import git
 from tests.sandbox_runtime.fetching import redirect, served
 from upstreams.supervisor import Connection
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.mark.parametrize("is_taken", [False, True])
 async def test_a_portal_that_was_silent_holds_its_run_again_unless_another_one_has_it(

@@ -27,8 +27,6 @@ from tests.portal.rows import failing
 from tests.portal.runs.test_waiting import SOON, answer_of, approved, end_of, found, git, waiting
 from tests.sandbox_runtime.fetching import served
 
-pytestmark = pytest.mark.anyio
-
 KEPT: Json = {"park_after_seconds": 0.2, "store": "r.sqlite"}
 
 

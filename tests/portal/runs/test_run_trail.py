@@ -37,8 +37,6 @@ from tests.portal.rows import opened as tables_in
 from tests.portal.runs.test_waiting import approved, git, waiting
 from upstreams.redaction import Redaction
 
-pytestmark = pytest.mark.anyio
-
 RUNS: dict[str, Json] = {"store": "runs.sqlite", "park_after_seconds": 0.05}
 SECRET = "s3cret-of-the-upstream"
 BY_ITSELF = {"_look", "last_log", "beat", "sweep", "components", "has_replicas"}

@@ -19,8 +19,6 @@ from tests.portal.rows import opened as tables_in
 from tests.portal.runs.test_kept_results import LONG
 from tests.portal.runs.test_waiting import SOON, approved, waiting
 
-pytestmark = pytest.mark.anyio
-
 ONE, NEAR, FAR = (f"{digits:0<32}" for digits in ("3f2a9c1b", "3f2a9d", "77"))
 NONE = ["", "3f2", "3F2A", "3f2z", "3f2%", "3f2a\n", "٣٣٣٣", "a\0b", "\ud800", "'; --"]
 """Ids that no row can have, and characters that Postgres cannot store."""

@@ -3,8 +3,6 @@
 from functools import partial
 from pathlib import Path
 
-import pytest
-
 from portal.base.caller import LOCAL
 from portal.base.requests import ExecuteCode
 from portal.records.store.run_tables import RunTables
@@ -15,7 +13,6 @@ from tests.portal.runs.test_waiting import approved, git, waiting
 HEADED = RunHead(ExecuteCode("1"), LOCAL, None, began=100.0)
 
 
-@pytest.mark.anyio
 async def test_calls_that_are_made_again_keep_their_first_times(tmp_path: Path) -> None:
     async with opened(
         tmp_path, {"git": git()}, runs={"store": "runs.sqlite", "park_after_seconds": 0.05}

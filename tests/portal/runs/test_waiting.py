@@ -25,8 +25,6 @@ from sandbox_runtime.errors import ReplayInterruptedError
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, raw, schema, states, text, tool
 from tests.portal.rows import opened as tables_in
 
-pytestmark = pytest.mark.anyio
-
 ASKS: Json = {"tools": {"ask": ["git.merge"]}}
 DENIES: Json = {"tools": {"ask": ["git.merge"], "deny": ["git.merge"]}}
 SOON: Json = {"park_after_seconds": 0}

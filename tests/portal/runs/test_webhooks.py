@@ -25,8 +25,6 @@ from tests.portal.peers import DEADLINE_SECONDS, write_manifest
 from tests.ports import closed_port
 from tests.upstreams.peers import http_peer
 
-pytestmark = pytest.mark.anyio
-
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 
