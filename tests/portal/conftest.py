@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from portal.records.store.run_tables import RunTables
 from tests.portal.commands import PortalCommand, portal_command
 from tests.portal.homes import Person
 from tests.portal.issuer import Issuer, issuing
@@ -56,3 +57,8 @@ def tables(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tables]:
     tables = Tables(tmp_path if is_file else request.getfixturevalue("postgres").new_database())
     yield tables
     tables.close()
+
+
+@pytest.fixture
+def file(tables: Tables) -> RunTables:
+    return tables()

@@ -24,11 +24,6 @@ NONE = ["", "3f2", "3F2A", "3f2z", "3f2%", "3f2a\n", "٣٣٣٣", "a\0b", "\ud800
 """Ids that no row can have, and characters that Postgres cannot store."""
 
 
-@pytest.fixture
-def file(tables: Tables) -> RunTables:
-    return tables()
-
-
 def found(file: RunTables, written: str, owner: str | None = "ann") -> str:
     """The digits of the run's id, or the code of the error."""
     try:

@@ -25,11 +25,6 @@ from tests.portal.rows import Tables, alive, asked, begun, kinds, living, store_
 
 
 @pytest.fixture
-def file(tables: Tables) -> RunTables:
-    return tables()
-
-
-@pytest.fixture
 def run(file: RunTables) -> RunRow:
     """A run that has begun."""
     return begun(file)

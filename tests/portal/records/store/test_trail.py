@@ -18,11 +18,6 @@ from tests.portal.rows import Tables, asked, begun, opened
 NOW = time.time()
 
 
-@pytest.fixture
-def file(tables: Tables) -> RunTables:
-    return tables()
-
-
 def left(file: RunTables, began: float = NOW, owner: str = "local", **values: Any) -> TrailRow:
     """The row of a run that no one has to resume."""
     given = {"client": "test 1", "state": "ok", "title": "1 + 1", "ms": 10.0}
