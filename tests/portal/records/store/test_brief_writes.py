@@ -68,12 +68,12 @@ def paced(*threads: float, to: Pace | None = None) -> Pace:
     return pace
 
 
-def in_thread(pace: Pace, seconds: float = FAST) -> int:
-    """How many commits, which take so long, the thread makes before the loop may."""
+def in_thread(pace: Pace) -> int:
+    """How many fast commits the thread makes before the loop may."""
     for number in range(2_000):
         if pace.is_fast:
             return number
-        pace.note_thread(seconds)
+        pace.note_thread(FAST)
     return -1
 
 
@@ -133,14 +133,6 @@ def test_slow_disk_holds_the_loop_for_one_commit_and_then_for_half_a_millisecond
             pace.note_thread(FAST if seconds < 0 else seconds)
         assert sum(held) <= LONG + 0.0005 * number
     assert len(held) <= {"always fast": 0, "always slow": 0, "turns slow": 1}.get(disk, len(held))
-
-
-def test_thread_makes_every_65th_commit() -> None:
-    pace, made = paced(*[FAST] * 4), list[str]()
-    for _ in range(130):
-        made.append("loop" if pace.is_fast else "thread")
-        (pace.note_loop if pace.is_fast else pace.note_thread)(FAST)
-    assert [at for at, who in enumerate(made, 1) if who == "thread"] == [65, 130]
 
 
 def rows_of(*outcomes: Outcome, code: str = "1") -> Rows:
