@@ -73,11 +73,11 @@ class Story:
         self._write(lambda: self.tables.park(self.run, self.epoch, self._waiting()))
         return self
 
-    def decided(self, *, is_approved: bool = True, **more: Any) -> "Story":
+    def decided(self, **more: Any) -> "Story":
         decider = Decider("console alice")
         self._write(
             lambda: decide_call(
-                self.tables, self.run, self.seq, decider, Approvers(), is_approved=is_approved, **more
+                self.tables, self.run, self.seq, decider, Approvers(), is_approved=True, **more
             )
         )
         return self
