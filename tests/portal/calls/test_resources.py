@@ -94,10 +94,8 @@ async def one_upstream(folder: Path, **sections: Json) -> AsyncIterator[tuple[Op
 
 READ = "await portal.read_resource('note://a')"
 RULES: dict[str, dict[str, Json]] = {
-    "denied by the method": {"capabilities": {"tools": {"deny": ["resources/read"]}}},
     "denied by its upstream": {"own": {"tools": {"deny": ["resources/read"]}}},
     "denied for what it is": {"capabilities": {"tools": {"deny": [{"annotation": "readonly"}]}}},
-    "not allowed": {"capabilities": {"tools": {"allow": ["up.count"]}}},
     "arguments that do not fit": {
         "capabilities": {
             "tools": {"allow": ["*", {"tool": "up.resources/read", "where": {"uri": {"prefix": "note://b"}}}]}
