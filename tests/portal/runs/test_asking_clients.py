@@ -23,8 +23,8 @@ from portal.records.store.writer import RunStore
 from tests.portal.app.test_http_app import BEARER, TOKEN, served
 from tests.portal.kept_runs import kept_runs
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, tool
+from tests.portal.runs.test_waiting import ASKS, KEPT, found
 
-RULES: Json = {"tools": {"ask": ["git.merge"]}}
 APPROVE = ElicitResult(action="accept", content={"decision": "approve"})
 DENY = ElicitResult(action="accept", content={"decision": "deny"})
 MERGE = """
@@ -83,9 +83,8 @@ class Desk:
 @pytest.fixture(scope="module")
 async def opened_portal(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Opened, Peer, str]]:
     peer, folder = Peer(tool("merge"), tool("push")), tmp_path_factory.mktemp("asking")
-    runs: Json = {"store": "runs.sqlite", "park_after_seconds": 0.1}
     async with (
-        opened(folder, {"git": peer}, capabilities=RULES, runs=runs) as portal,
+        opened(folder, {"git": peer}, capabilities=ASKS, runs=KEPT) as portal,
         served(portal, TOKEN) as origin,
     ):
         yield portal, peer, f"{origin}/mcp"
@@ -215,12 +214,11 @@ async def test_a_call_that_was_decided_before_the_form_is_shown_is_not_asked_abo
             asked.append(request)
 
     asked: list[Any] = []
-    async with opened(tmp_path, {"git": Peer(tool("merge"))}, capabilities=RULES) as portal:
+    async with opened(tmp_path, {"git": Peer(tool("merge"))}, capabilities=ASKS) as portal:
         runs = portal.portal.runs
         run = (await portal.call("execute_code", code=MERGE, background=True)).structured_content["run_id"]
+        await found(portal, partial(RunTables.listed, is_asking=True), bool)
         with anyio.fail_after(DEADLINE_SECONDS):
-            while not await runs.store_or_error().read(partial(RunTables.listed, is_asking=True)):
-                await runs.changes.news.wait()
             for is_decided in (False, True):
                 if is_decided:
                     await runs.decide(run, 1, Decider("ann"), is_approved=False)
@@ -260,7 +258,7 @@ async def test_client_is_sent_to_the_console_where_the_person_decides(
     runs: Json = {"ask_in": "console", "public_url": "https://portal.example", "park_after_seconds": 0.1}
     peer = Peer(tool("merge"))
     async with (
-        opened(tmp_path, {"git": peer}, capabilities=RULES, runs=runs) as portal,
+        opened(tmp_path, {"git": peer}, capabilities=ASKS, runs=runs) as portal,
         served(portal, TOKEN) as origin,
         httpx2.AsyncClient(headers=BEARER, timeout=DEADLINE_SECONDS) as http,
         anyio.create_task_group() as tasks,

@@ -15,7 +15,7 @@ from sandbox_runtime.aot import component_sha256, guest_component
 from sandbox_runtime.errors import RecordError, ReplayInterruptedError
 from sandbox_runtime.kernels import KERNELS
 from tests.portal.peers import opened
-from tests.portal.runs.test_waiting import ASKS, approved, git, waiting
+from tests.portal.runs.test_waiting import ASKS, KEPT, approved, git, waiting
 
 
 async def test_component_is_kept_for_open_runs_and_deleted_after_them(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ async def test_run_goes_on_in_the_component_in_which_it_began(
     kept = tmp_path / "runs.sqlite.components" / f"{component_sha256(earlier)}.wasm"
     sections: dict[str, Any] = {
         "capabilities": ASKS,
-        "runs": {"store": "runs.sqlite", "park_after_seconds": 0.1},
+        "runs": KEPT,
         "server": {"kernels": {JAVASCRIPT: True}},
         "has_own_sandbox": True,
     }

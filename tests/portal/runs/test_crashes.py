@@ -34,7 +34,7 @@ from tests.portal.peers import (
     write_manifest,
 )
 from tests.portal.rows import opened as tables_in
-from tests.portal.runs.test_waiting import ASKS, answer_of, found, git
+from tests.portal.runs.test_waiting import ASKS, KEPT, answer_of, found, git
 from tests.upstreams.peers import http_peer
 
 CODE = "await git.push(n=1, holds={})\nawait git.status(n=2, holds={})\nawait git.push(n=3)"
@@ -109,7 +109,6 @@ async def test_stopped_portal_writes_and_sends_nothing_after_its_run_was_taken_o
 
 # A run in a session may wait for a person. It does not survive the portal.
 
-RUNS: Json = {"store": "runs.sqlite", "park_after_seconds": 0.05}
 SESSION_CODE = "await git.push(n=1)\n[x, await git.merge(id=x)]"
 
 
@@ -132,7 +131,7 @@ async def test_run_in_a_session_that_asks_waits_in_its_worker_and_is_not_run_aft
     tmp_path: Path,
 ) -> None:
     peer, answers = git(), []
-    async with opened(tmp_path, {"git": peer}, capabilities=ASKS, runs=RUNS) as portal:
+    async with opened(tmp_path, {"git": peer}, capabilities=ASKS, runs=KEPT) as portal:
         session = (await portal.run("x = 7", session="new"))["session"]
 
         async def run() -> None:
@@ -141,14 +140,14 @@ async def test_run_in_a_session_that_asks_waits_in_its_worker_and_is_not_run_aft
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run)
             identifier = await waiting_run(portal)
-            await anyio.sleep(2 * RUNS["park_after_seconds"])  # a run without a session would be parked
+            await anyio.sleep(2 * KEPT["park_after_seconds"])  # a run without a session would be parked
             copy_store(tmp_path, tmp_path / "later")  # as a crash leaves it
             await portal.portal.runs.decide(identifier, None, Decider("ann"), is_approved=True)
         assert answers[0]["result"] == [7, {"id": 7}]
         assert states(answers[0]) == [("git.push", "done"), ("git.merge", "done")]
         assert await portal.result_of("x", session=session) == 7
     later = git()
-    async with opened(tmp_path / "later", {"git": later}, capabilities=ASKS, runs=RUNS) as portal:
+    async with opened(tmp_path / "later", {"git": later}, capabilities=ASKS, runs=KEPT) as portal:
         answer = await answer_of(portal, identifier, until="error")
         assert answer["error"]["code"] == "run_lost"
         assert later.calls == []

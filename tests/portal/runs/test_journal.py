@@ -15,9 +15,8 @@ from portal.runs.workspaces import SharedWorkspace
 from sandbox_runtime.call_port import CallError, Outcome
 from tests.portal.peers import Peer, opened, states, structured, text
 from tests.portal.rows import failing
-from tests.portal.runs.test_waiting import answer_of, approved, git, waiting
+from tests.portal.runs.test_waiting import KEPT, answer_of, approved, git, waiting
 
-RUNS: Json = {"store": "runs.sqlite", "park_after_seconds": 0.1}
 UNSAFE = """
 async def push(n):
     try:
@@ -33,7 +32,7 @@ def pushed(peer: Peer) -> list[Json]:
 
 
 async def test_run_that_only_reads_writes_nothing(tmp_path: Path) -> None:
-    async with opened(tmp_path, {"git": git()}, runs=RUNS) as portal:
+    async with opened(tmp_path, {"git": git()}, runs=KEPT) as portal:
         store = portal.portal.runs.store_or_error()
         assert await portal.result_of("len([await git.status(n=n) for n in range(3)])") == 3
         assert await store.read(RunTables.last_log) == 0
@@ -49,7 +48,7 @@ async def test_run_whose_record_is_too_long_makes_no_unsafe_call_any_more(
 
     monkeypatch.setattr("sandbox_runtime.recording.MAX_RECORD_BYTES", 60_000)
     peer = git(status=long)
-    async with opened(tmp_path, {"git": peer}, runs=RUNS) as portal:
+    async with opened(tmp_path, {"git": peer}, runs=KEPT) as portal:
         answer = await portal.run(
             f"{UNSAFE}\n[await push(1), len(await git.status()), await push(2), len(await git.status())]"
         )
@@ -62,7 +61,7 @@ async def test_run_whose_record_is_too_long_makes_no_unsafe_call_any_more(
 
 async def test_without_room_for_the_journal_only_calls_that_may_be_repeated_are_made(tmp_path: Path) -> None:
     peer = git()
-    async with opened(tmp_path, {"git": peer}, runs=RUNS) as portal:
+    async with opened(tmp_path, {"git": peer}, runs=KEPT) as portal:
         with failing(portal.portal.runs.store):
             answer = await portal.run(f"{UNSAFE}\n[await push(1), (await git.status(n=2))['n']]")
             begun = await portal.call("execute_code", code="await git.push()", background=True)
@@ -81,7 +80,7 @@ async def test_run_that_ends_because_its_journal_cannot_be_written_does_not_say_
 ) -> None:
     peer, new = git(), tmp_path / "work" / "new"
     new.parent.mkdir()
-    async with opened(tmp_path, {"git": peer}, runs=RUNS, capabilities=FILES) as portal:
+    async with opened(tmp_path, {"git": peer}, runs=KEPT, capabilities=FILES) as portal:
         with failing(portal.portal.runs.store, lambda rows: not rows.calls):
             answer = await portal.run("await git.push(n=1)\nopen('new', 'w').write('x')")
         assert (answer["error"]["code"], states(answer)[0]) == ("journal_failed", ("git.push", "done"))
@@ -102,7 +101,7 @@ async def test_file_is_read_although_the_store_fails_once(
         return await sources(self, folder)
 
     monkeypatch.setattr(SharedWorkspace, "sources", fail_once)
-    async with opened(tmp_path, runs=RUNS, capabilities=FILES) as portal:
+    async with opened(tmp_path, runs=KEPT, capabilities=FILES) as portal:
         assert await portal.result_of("open('given').read()") == "given"
     assert failures == []
 
@@ -141,7 +140,7 @@ await git.merge(size=len(os.environ["GRANTED"]), leaked=first)
     async with opened(
         tmp_path,
         {"git": peer},
-        runs=RUNS,
+        runs=KEPT,
         environ={"KEY": SECRET, "MINE": GRANTED},
         capabilities={"environment": {"GRANTED": "${MINE}"}},
         server={"tokens": [{"token": "${KEY}"}]},
@@ -173,7 +172,7 @@ except ToolError as error:
     failed = error
 await portal.approve("Go on?")
 [[b["type"] for b in portal.blocks(r)], portal.text(r), failed.data, len(failed.blocks)]"""
-    async with opened(tmp_path, {"git": git(push=push)}, runs=RUNS) as portal:
+    async with opened(tmp_path, {"git": git(push=push)}, runs=KEPT) as portal:
         answer = await waiting(portal, code)
         answer = await approved(portal, answer["run_id"])
     assert answer["result"] == [["text", "image"], "no", {"code": 7}, 2]

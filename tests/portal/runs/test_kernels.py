@@ -27,7 +27,7 @@ from sandbox_runtime.result import RunError
 from sandbox_runtime.sandbox import Sandbox
 from tests.portal.commands import PortalCommand
 from tests.portal.peers import Opened, Peer, opened, schema, states, text_of, tool, write_manifest
-from tests.portal.runs.test_waiting import ASKS, answer_of, found, git, waiting
+from tests.portal.runs.test_waiting import ASKS, KEPT, answer_of, found, git, waiting
 
 ON: Json = {"kernels": {"javascript": True}}
 JS: KernelName = "javascript"
@@ -119,10 +119,7 @@ async def test_without_a_check_a_mistake_fails_at_its_call_with_its_line_and_can
 
 async def test_a_parked_run_goes_on_in_its_kernel_and_waits_while_that_is_off(tmp_path: Path) -> None:
     peer = git()
-    sections: dict[str, Json] = {
-        "capabilities": ASKS,
-        "runs": {"store": "runs.sqlite", "park_after_seconds": 0.1},
-    }
+    sections: dict[str, Json] = {"capabilities": ASKS, "runs": KEPT}
     code = "const a = await git.status({n: Math.random()});\nconst b = await git.merge({id: 7});\n[a, b]"
     async with opened(tmp_path, {"git": peer}, server=ON, **sections) as portal:
         run = (await waiting(portal, code, kernel=JS))["run_id"]
@@ -213,7 +210,7 @@ def test_a_line_of_javascript_is_told_with_its_source_unless_it_is_of_an_earlier
 
 def test_commands_know_the_language_of_a_file_and_of_a_run(tmp_path: Path, portal: PortalCommand) -> None:
     (tmp_path / "a.ts").write_text("const n: number = Math.random();\nawait portal.sleep(0.2);\nn")
-    manifest = write_manifest(tmp_path, {}, server=ON, runs={"store": "runs.sqlite", "park_after_seconds": 0})
+    manifest = write_manifest(tmp_path, {}, server=ON, runs=KEPT)
     done = portal("run", "a.ts", cwd=tmp_path)
     assert done.returncode == 0 and 0 < float(done.stdout) < 1
     (run,) = json.loads(portal("runs", "list", "--all", "--json", cwd=tmp_path).stdout)

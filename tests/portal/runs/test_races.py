@@ -16,7 +16,6 @@ from portal.identity.approvers import Decider
 from portal.records.store.places import place_of, present
 from portal.records.store.records import StoreError
 from portal.records.store.run_tables import RunTables
-from portal.records.store.sqlite import SqliteDatabase
 from portal.runs.answer import Answer
 from portal.runs.decisions import fork_run
 from portal.runs.past import EntryRow
@@ -24,10 +23,9 @@ from portal.runs.service import Runs
 from portal.server.server import build_server
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, structured, tool, write_manifest
 from tests.portal.rows import failing
-from tests.portal.runs.test_waiting import SOON, answer_of, approved, end_of, found, git, waiting
+from tests.portal.rows import opened as tables_in
+from tests.portal.runs.test_waiting import ASKS, KEPT, SOON, answer_of, approved, end_of, found, git, waiting
 from tests.sandbox_runtime.fetching import served
-
-KEPT: Json = {"park_after_seconds": 0.2, "store": "r.sqlite"}
 
 
 async def test_a_run_does_not_wait_for_what_its_script_gave_up(tmp_path: Path) -> None:
@@ -56,10 +54,12 @@ except TimeoutError:
     pass
 await portal.sleep(hours=1)
 """
-    sections: Json = {"middleware": ["bounded:bounded"], "capabilities": {"tools": {"ask": ["git.merge"]}}}
-    runs = {"park_after_seconds": 600, "store": "r.sqlite"}
-    opening = opened(tmp_path, {"git": git()}, runs=runs, **sections)
-    async with opening as portal, anyio.create_task_group() as tasks:
+    sections: Json = {
+        "middleware": ["bounded:bounded"],
+        "capabilities": ASKS,
+        "runs": {"park_after_seconds": 600},
+    }
+    async with opened(tmp_path, {"git": git()}, **sections) as portal, anyio.create_task_group() as tasks:
         tasks.start_soon(partial(portal.call, "execute_code", code=code))
         listed = await found(portal, RunTables.listed, len)
         calls = partial(RunTables.calls, run=listed[0].id)
@@ -125,11 +125,10 @@ for n in (1, 2):
 async def test_a_call_that_asks_no_more_waits_for_nobody(tmp_path: Path) -> None:
     peer = Peer(tool("look", annotations={"readOnlyHint": True}))
     code = "import asyncio\nawait asyncio.gather(git.look(), portal.sleep(2))\nawait portal.sleep(hours=1)"
-    settings: Json = {"runs": {**SOON, "store": "r.sqlite"}}
     rules: Json = {"tools": {"ask": ["git.look"]}}
-    async with opened(tmp_path, {"git": peer}, capabilities=rules, **settings) as portal:
+    async with opened(tmp_path, {"git": peer}, capabilities=rules, runs=KEPT) as portal:
         run = (await waiting(portal, code))["run_id"]
-    async with opened(tmp_path, {"git": peer}, **settings) as portal:
+    async with opened(tmp_path, {"git": peer}, runs=KEPT) as portal:
         waits = partial(RunTables.calls, run=run, which="state = 'waiting'")
         await found(portal, waits, lambda calls: [call.kind for call in calls] == ["sleep"])
 
@@ -260,7 +259,7 @@ async def test_a_portal_that_lost_a_run_does_not_end_it_later(tmp_path: Path) ->
         await may_answer.wait()
         return structured({})
 
-    async with opened(tmp_path, {"git": git(push=hold)}, runs={**SOON, "store": "r.sqlite"}) as portal:
+    async with opened(tmp_path, {"git": git(push=hold)}, runs=KEPT) as portal:
         runs = portal.portal.runs
         run = (await waiting(portal, "await portal.approve('?')\nawait git.push()"))["run_id"]
         await runs.decide(run, None, Decider("ann"), is_approved=True)
@@ -270,10 +269,7 @@ async def test_a_portal_that_lost_a_run_does_not_end_it_later(tmp_path: Path) ->
             with anyio.fail_after(DEADLINE_SECONDS):
                 while not runs.unwritten:  # noqa: ASYNC110
                     await anyio.sleep(0.01)
-            with (
-                closing(RunTables(SqliteDatabase(tmp_path / "r.sqlite"), None)) as tables,
-                tables.transaction(),
-            ):
+            with closing(tables_in(tmp_path)) as tables, tables.transaction():
                 tables._execute("UPDATE runs SET epoch = epoch + 1, holder = 'other' WHERE id = ?", (run,))
         await runs.write_ends()
         assert (await found(portal, partial(RunTables.row, run=run), bool)).state == "running"

@@ -34,10 +34,9 @@ from tests.portal.kept_runs import kept_runs
 from tests.portal.peers import DEADLINE_SECONDS, Opened, opened, structured
 from tests.portal.rows import Tables, failing, store_of
 from tests.portal.rows import opened as tables_in
-from tests.portal.runs.test_waiting import approved, git, waiting
+from tests.portal.runs.test_waiting import KEPT, approved, git, waiting
 from upstreams.redaction import Redaction
 
-RUNS: dict[str, Json] = {"store": "runs.sqlite", "park_after_seconds": 0.05}
 SECRET = "s3cret-of-the-upstream"
 BY_ITSELF = {"_look", "last_log", "beat", "sweep", "components", "has_replicas"}
 """What the portal does with the store at any time."""
@@ -61,7 +60,7 @@ async def kept(portal: Opened, run: str) -> StoredRun | None:
 async def test_a_run_that_only_reads_has_a_row_after_its_answer_unless_the_trail_is_off(
     tmp_path: Path, setting: str
 ) -> None:
-    async with opened(tmp_path, {"git": git()}, runs={**RUNS, "trail": setting}) as portal:
+    async with opened(tmp_path, {"git": git()}, runs={**KEPT, "trail": setting}) as portal:
         answer = await portal.run("\n# Look\nlen([await git.status(n=n) for n in range(3)])")
         rows = await history(portal)
         assert [row.id for row in rows] == [answer["run_id"]] * (setting == "calls")
@@ -104,7 +103,7 @@ async def test_between_a_run_and_its_answer_nothing_uses_the_store(
 
         return call
 
-    async with opened(tmp_path, {"git": git()}, runs={**RUNS, "trail": "full"}) as portal:
+    async with opened(tmp_path, {"git": git()}, runs={**KEPT, "trail": "full"}) as portal:
         for name in ("read", "submit"):
             monkeypatch.setattr(RunStore, name, counted(name))
         await portal.result_of("len([await git.status(n=n) for n in range(3)])")
@@ -121,7 +120,7 @@ async def test_between_a_run_and_its_answer_nothing_uses_the_store(
 
 
 async def test_a_row_wakes_lists_and_no_run_that_waits(tmp_path: Path) -> None:
-    async with opened(tmp_path, {"git": git()}, runs=RUNS) as portal:
+    async with opened(tmp_path, {"git": git()}, runs=KEPT) as portal:
         await portal.run("1")
         await history(portal)  # by then the portal has looked for expired runs, which is news
         await portal.run("1")
@@ -134,7 +133,7 @@ async def test_a_row_wakes_lists_and_no_run_that_waits(tmp_path: Path) -> None:
 
 
 async def test_a_run_with_a_journal_has_the_sizes_of_all_its_segments(tmp_path: Path) -> None:
-    async with opened(tmp_path, {"git": git()}, runs=RUNS) as portal:
+    async with opened(tmp_path, {"git": git()}, runs=KEPT) as portal:
         code = "await git.push(n=1)\nawait portal.approve('Go on?')\nawait git.status(n='more')"
         run = (await waiting(portal, code))["run_id"]
         (first,) = await history(portal)
@@ -156,7 +155,7 @@ async def test_full_keeps_what_a_run_that_only_reads_did_and_its_answer(
 ) -> None:
     code = "[len(await git.status(n=7)), len(await git.status(n=8))]"
     hook = {"url": "http://127.0.0.1:9/hook", "events": ["run.ok"], "secret": "${S}"}
-    runs = {**RUNS, "trail": "full", "webhooks": [hook]}
+    runs = {**KEPT, "trail": "full", "webhooks": [hook]}
     async with opened(tmp_path, {"git": git()}, runs=runs, environ={"S": f"whsec_{'ab' * 16}"}) as portal:
         answer = await portal.run(code)
         (row,) = await history(portal)
@@ -182,7 +181,7 @@ async def test_what_full_keeps_leaves_room_for_runs_that_need_a_journal(tmp_path
     async def much(arguments: dict[str, Json]) -> CallToolResult:
         return structured({"data": base64.b64encode(os.urandom(size)).decode()})
 
-    runs = {**RUNS, "trail": "full", "quota_mib": 1}
+    runs = {**KEPT, "trail": "full", "quota_mib": 1}
     async with opened(tmp_path, {"git": git(status=much)}, runs=runs) as portal:
         for _ in range(8):
             await portal.result_of("len(str(await git.status()))")
@@ -191,7 +190,7 @@ async def test_what_full_keeps_leaves_room_for_runs_that_need_a_journal(tmp_path
 
 
 async def test_a_run_that_cannot_be_kept_whole_takes_no_other_row_with_it(tmp_path: Path) -> None:
-    async with opened(tmp_path, {"git": git()}, runs={**RUNS, "trail": "full"}) as portal:
+    async with opened(tmp_path, {"git": git()}, runs={**KEPT, "trail": "full"}) as portal:
         for code in ("# \ud800\n1", "2"):
             await portal.run(code)
         assert [row.is_journaled for row in await history(portal)] == [True, False]

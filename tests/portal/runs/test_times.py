@@ -8,15 +8,13 @@ from portal.base.requests import ExecuteCode
 from portal.records.store.run_tables import RunTables
 from portal.runs.past import Past, RunHead, new_row
 from tests.portal.peers import opened
-from tests.portal.runs.test_waiting import approved, git, waiting
+from tests.portal.runs.test_waiting import KEPT, approved, git, waiting
 
 HEADED = RunHead(ExecuteCode("1"), LOCAL, None, began=100.0)
 
 
 async def test_calls_that_are_made_again_keep_their_first_times(tmp_path: Path) -> None:
-    async with opened(
-        tmp_path, {"git": git()}, runs={"store": "runs.sqlite", "park_after_seconds": 0.05}
-    ) as portal:
+    async with opened(tmp_path, {"git": git()}, runs=KEPT) as portal:
         store = portal.portal.runs.store_or_error()
         run = (await waiting(portal, "await git.push(n=1)\nawait portal.approve('Go on?')"))["run_id"]
         first = await store.read(partial(RunTables.load, run=run))

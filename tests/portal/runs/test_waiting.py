@@ -28,6 +28,7 @@ from tests.portal.rows import opened as tables_in
 ASKS: Json = {"tools": {"ask": ["git.merge"]}}
 DENIES: Json = {"tools": {"ask": ["git.merge"], "deny": ["git.merge"]}}
 SOON: Json = {"park_after_seconds": 0}
+KEPT: Json = {"store": "runs.sqlite", "park_after_seconds": 0.1}
 
 
 def git(**acts: Any) -> Peer:
@@ -98,10 +99,7 @@ async def test_a_run_that_asks_waits_for_a_person_and_then_does_exactly_that(tmp
 
 async def test_a_run_that_goes_on_waits_for_an_upstream_that_starts(tmp_path: Path) -> None:
     os.mkfifo(go := tmp_path / "go")
-    sections: dict[str, Json] = {
-        "capabilities": {"tools": {"ask": ["slow.echo"]}},
-        "runs": {"store": "runs.sqlite", "park_after_seconds": 0.1},
-    }
+    sections: dict[str, Json] = {"capabilities": {"tools": {"ask": ["slow.echo"]}}, "runs": KEPT}
     async with opened(tmp_path, {"slow": raw()}, **sections) as portal:
         run = (await waiting(portal, "(await slow.echo(n=1))['n']"))["run_id"]
     async with opened(tmp_path, {"slow": raw(waits_for=str(go))}, **sections) as portal:
@@ -164,13 +162,12 @@ async def test_an_event_wakes_the_run_with_its_payload(tmp_path: Path) -> None:
 
 
 async def test_event_that_came_is_found_by_a_portal_without_a_url(tmp_path: Path) -> None:
-    runs: Json = {"store": "runs.sqlite", "park_after_seconds": 0.1}
-    async with opened(tmp_path, runs={**runs, "public_url": "https://portal.example"}) as portal:
+    async with opened(tmp_path, runs={**KEPT, "public_url": "https://portal.example"}) as portal:
         run = (await waiting(portal, "await portal.event('deployed')"))["run_id"]
         token = await portal.portal.runs.store_or_error().read(lambda file: file.hook(run, "deployed"))
     with closing(tables_in(tmp_path)) as file, file.transaction():  # while no portal runs
         file.deliver(token, b'{"version": 3}')
-    async with opened(tmp_path, runs=runs) as portal:
+    async with opened(tmp_path, runs=KEPT) as portal:
         assert (await answer_of(portal, run))["result"] == {"version": 3}
         (refused,) = (await portal.run("await portal.event('other')"))["calls"]
         assert refused["error"]["code"] == "no_public_url"
@@ -317,12 +314,11 @@ async def test_decision_holds_though_its_rule_is_gone_if_the_call_is_still_allow
     tmp_path: Path, capabilities: Json, decision: dict[str, Any], found: Json, sent: list[Any]
 ) -> None:
     script = "try:\n    got = await git.merge(id=7)\nexcept ToolError as error:\n    got = error.code\ngot"
-    runs: Json = {"runs": {**SOON, "store": "runs.sqlite"}}
-    async with opened(tmp_path, {"git": git()}, capabilities=ASKS, **runs) as portal:
+    async with opened(tmp_path, {"git": git()}, capabilities=ASKS, runs=KEPT) as portal:
         run = (await waiting(portal, script))["run_id"]
     with closing(tables_in(tmp_path)) as file, file.transaction():  # while no portal runs
         decide_call(file, run, 1, Decider("ann"), Approvers(), **decision)
     peer = git()
-    async with opened(tmp_path, {"git": peer}, capabilities=capabilities, **runs) as portal:
+    async with opened(tmp_path, {"git": peer}, capabilities=capabilities, runs=KEPT) as portal:
         assert (await answer_of(portal, run))["result"] == found
     assert peer.calls == sent
