@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import pytest
 from mcp.server.mcpserver import MCPServer
 from mcp.shared.exceptions import MCPError
-from mcp_types import CallToolResult, ImageContent, TextContent
+from mcp_types import CallToolResult, TextContent
 from pydantic import Field
 
 from manifests.json_value import Json
@@ -36,11 +36,6 @@ async def betray(arguments: dict[str, Json]) -> CallToolResult:
     return text("x" * (MAX_ERROR_CHARACTERS - 6) + f"{SECRET}: invalid arguments", is_error=True)
 
 
-async def chart(arguments: dict[str, Json]) -> CallToolResult:
-    image = ImageContent(data="aGk=", mime_type="image/png")
-    return CallToolResult(content=[TextContent(text='{"n":3}'), image], structured_content={"n": 3})
-
-
 async def fail(arguments: dict[str, Json]) -> CallToolResult:
     detail: Any = {"code": "NEEDS_HUMAN", "token": [f"x{SECRET}x"]}
     return CallToolResult(
@@ -60,7 +55,7 @@ async def reject(arguments: dict[str, Json]) -> CallToolResult:
     raise MCPError(code=-32602, message='Invalid arguments: [{"code": "invalid_string", "path": ["key"]}]')
 
 
-ACTS = {"chart": chart, "fail": fail, "silent": silent, "refuse": refuse, "reject": reject, "betray": betray}
+ACTS = {"fail": fail, "silent": silent, "refuse": refuse, "reject": reject, "betray": betray}
 
 
 @pytest.fixture(scope="module")
@@ -85,11 +80,6 @@ def caught(call: str) -> str:
     return (
         f"try:\n    {call}\nexcept ToolError as e:\n    out = [e.code, str(e), e.data, e.blocks, e.hint]\nout"
     )
-
-
-async def test_image_beside_the_data_can_be_returned(portal: Opened) -> None:
-    script = "r = await up.chart()\n[r, portal.text(r), [b['type'] for b in portal.blocks(r)]]"
-    assert await portal.result_of(script) == [{"n": 3}, '{"n":3}', ["text", "image"]]
 
 
 async def test_error_of_a_tool_has_its_data_without_secrets(portal: Opened) -> None:
