@@ -10,7 +10,8 @@ from portal.runs.content import ALLOWED, MAX_BLOCKS, content_blocks, without_bin
 
 PLENTY = 10_000
 WORD: dict[str, Json] = {"type": "text", "text": "word"}
-IMAGE: dict[str, Json] = {"type": "image", "data": "aGkh" * 10_000, "mimeType": "image/png"}
+DATA = "aGVsbG8h" * 1_000
+IMAGE: dict[str, Json] = {"type": "image", "data": DATA, "mimeType": "image/png"}
 
 
 @pytest.mark.parametrize(("words", "notices"), [(PLENTY, 0), (2, 1)])
@@ -85,14 +86,10 @@ def test_blocks_beyond_the_most_are_counted() -> None:
     assert any("5" in notice for notice in emitted.notices)
 
 
-DATA = "aGVsbG8h" * 1_000
-LONG_IMAGE: dict[str, Json] = {"type": "image", "data": DATA, "mimeType": "image/png"}
-
-
 def test_image_in_a_value_is_left_out_and_told() -> None:
-    answer = Answer("ok", run_id="run_1", result=["a cat", LONG_IMAGE])
+    answer = Answer("ok", run_id="run_1", result=["a cat", IMAGE])
     told = fitted(answer, str, 6_000, 6_000, is_whole=False).text
-    assert told["result"] == ["a cat", {**LONG_IMAGE, "data": "[8,000 characters of base64]"}]
+    assert told["result"] == ["a cat", {**IMAGE, "data": "[8,000 characters of base64]"}]
     (notice,) = told["notices"]
     assert "result[1] (image/png)" in notice and "portal.emit(block)" in notice
     assert DATA not in str(told)
@@ -105,7 +102,7 @@ DOCUMENT: Json = {"uri": "x:y", "blob": DATA, "mimeType": "application/pdf"}
     ("value", "where"),
     [
         ({"type": "audio", "data": DATA, "mimeType": "audio/wav"}, "result (audio/wav)"),
-        ({"cats": [LONG_IMAGE]}, "result['cats'][0] (image/png)"),
+        ({"cats": [IMAGE]}, "result['cats'][0] (image/png)"),
         ({"type": "resource", "resource": DOCUMENT}, "result['resource'] (application/pdf)"),
     ],
 )
@@ -117,7 +114,7 @@ def test_base64_is_left_out_wherever_it_stands(value: Json, where: str) -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        {**LONG_IMAGE, "data": "aGVsbG8h"},
+        {**IMAGE, "data": "aGVsbG8h"},
         {"type": "row", "data": DATA, "mimeType": "image/png"},
         {"type": "image", "data": DATA},
         {"uri": "x:y", "text": DATA, "mimeType": "text/plain"},
