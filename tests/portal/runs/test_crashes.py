@@ -25,7 +25,6 @@ from tests.acceptance.portal_process import http_portal
 from tests.portal.commands import ROOT
 from tests.portal.peers import (
     DEADLINE_SECONDS,
-    Opened,
     Peer,
     opened,
     states,
@@ -112,21 +111,6 @@ async def test_stopped_portal_writes_and_sends_nothing_after_its_run_was_taken_o
 SESSION_CODE = "await git.push(n=1)\n[x, await git.merge(id=x)]"
 
 
-async def waiting_run(portal: Opened) -> str:
-    """The run that waits for a person."""
-    (run,) = await found(portal, RunTables.listed, bool)
-    calls = partial(RunTables.calls, run=run.id)
-    await found(portal, calls, lambda rows: any(row.state == "waiting" for row in rows))
-    return run.id
-
-
-def copy_store(folder: Path, to: Path) -> None:
-    to.mkdir()
-    for path in folder.glob("runs.sqlite*"):
-        if path.is_file():
-            shutil.copy(path, to)
-
-
 async def test_run_in_a_session_that_asks_waits_in_its_worker_and_is_not_run_after_a_crash(
     tmp_path: Path,
 ) -> None:
@@ -139,16 +123,18 @@ async def test_run_in_a_session_that_asks_waits_in_its_worker_and_is_not_run_aft
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(run)
-            identifier = await waiting_run(portal)
+            (asking,) = await found(portal, partial(RunTables.listed, is_asking=True), bool)
             await anyio.sleep(2 * KEPT["park_after_seconds"])  # a run without a session would be parked
-            copy_store(tmp_path, tmp_path / "later")  # as a crash leaves it
-            await portal.portal.runs.decide(identifier, None, Decider("ann"), is_approved=True)
+            (tmp_path / "later").mkdir()
+            for name in ("runs.sqlite", "runs.sqlite-wal"):  # as a crash leaves it
+                shutil.copy(tmp_path / name, tmp_path / "later")
+            await portal.portal.runs.decide(asking.id, None, Decider("ann"), is_approved=True)
         assert answers[0]["result"] == [7, {"id": 7}]
         assert states(answers[0]) == [("git.push", "done"), ("git.merge", "done")]
         assert await portal.result_of("x", session=session) == 7
     later = git()
     async with opened(tmp_path / "later", {"git": later}, capabilities=ASKS, runs=KEPT) as portal:
-        answer = await answer_of(portal, identifier, until="error")
+        answer = await answer_of(portal, asking.id, until="error")
         assert answer["error"]["code"] == "run_lost"
         assert later.calls == []
 
