@@ -2,6 +2,7 @@
 
 import sqlite3
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from mcp_types import CallToolResult, ImageContent, TextContent
 from manifests.json_value import Json
 from portal.records.store.records import DatabaseError, Seal, StoreError
 from portal.records.store.run_tables import RunTables
-from portal.runs.past import dump_outcome, load_outcome
+from portal.runs.past import Past, dump_outcome, load_outcome
 from portal.runs.workspaces import SharedWorkspace
 from sandbox_runtime.call_port import CallError, Outcome
 from tests.portal.peers import Peer, opened, states, structured, text
@@ -157,6 +158,18 @@ await git.merge(size=len(os.environ["GRANTED"]), leaked=first)
         assert b"in the output" in content  # it can be read at all
         assert SECRET.encode() not in content
         assert GRANTED.encode() not in content
+
+
+async def test_calls_that_are_made_again_keep_their_first_times(tmp_path: Path) -> None:
+    async with opened(tmp_path, {"git": git()}, runs=KEPT) as portal:
+        store = portal.portal.runs.store_or_error()
+        run = (await waiting(portal, "await git.push(n=1)\nawait portal.approve('Go on?')"))["run_id"]
+        first = await store.read(partial(RunTables.load, run=run))
+        await approved(portal, run)
+        last = await store.read(partial(RunTables.load, run=run))
+    before, after = (Past.of(each)[1].entries for each in (first, last))
+    assert [entry.at for entry in after.values()] == [entry.at for entry in before.values()]
+    assert first.row.began <= before[1].at <= before[2].at
 
 
 async def test_parked_run_goes_on_with_blocks_and_data(tmp_path: Path) -> None:

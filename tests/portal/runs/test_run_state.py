@@ -12,7 +12,7 @@ from portal.base.requests import ExecuteCode
 from portal.records.ledger import Ledger
 from portal.records.store.records import CallRow
 from portal.runs.answer import Answer
-from portal.runs.past import Past, Piece, RunHead
+from portal.runs.past import Past, Piece, RunHead, new_row
 from portal.runs.run_state import Activity, Rows, RunState
 from sandbox_runtime.call_port import Outcome
 from sandbox_runtime.recording import Event, Origin, Record, Recording
@@ -124,3 +124,10 @@ def test_each_request_of_a_call_counts_to_its_budgets_again_when_the_run_goes_on
     spent = Budget(Glob.of("git.push"), 9, None, ("tools", "budgets", 0))
     state.counted, state.touched = {1: [spent, spent]}, {1}
     assert [entry.budgets for entry in state.begin().entries] == [(spent.keys, spent.keys)]
+
+
+def test_a_run_began_when_its_script_did_and_a_fork_when_it_was_forked() -> None:
+    head = replace(HEAD, began=100.0)
+    own, fork = (new_row("run_1", "local", head, parent, 1.0) for parent in (None, "run_0"))
+    assert own.began == 100.0
+    assert fork.began > 100.0 and own.expires > 86_400.0 + 100.0
