@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import anyio
 import pytest
 from mcp_types import CallToolResult
 
@@ -169,21 +168,6 @@ async def test_an_exception_ends_the_calls_in_flight_and_tells_they_may_have_act
     assert answer["error"]["code"] == "script_error"
     assert states(answer) == [("store.hang", "unknown"), ("store.echo", "done")]
     assert "1 done, 1 unknown" in answer["error"]["hint"]
-
-
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_a_request_that_its_client_cancels_ends_its_run_and_its_calls(
-    tmp_path: Path, mode: str
-) -> None:
-    peer = Peer(tool("echo"), tool("hang"), hang=never)
-    async with opened(tmp_path, {"store": peer}, mode=mode) as portal, anyio.create_task_group() as tasks:
-        tasks.start_soon(portal.run, "await store.hang()\nawait store.echo(after=True)")
-        await peer.until(lambda: bool(peer.calls))
-        tasks.cancel_scope.cancel()
-        with anyio.CancelScope(shield=True):
-            await peer.until(lambda: peer.cancelled == ["hang"])
-            assert await portal.result_of("await store.echo(a=1)") == {"a": 1}
-    assert peer.calls == [("hang", {}), ("echo", {"a": 1})]
 
 
 def test_answers_of_middleware_are_not_told_as_calls_that_were_not_made() -> None:

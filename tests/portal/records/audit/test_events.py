@@ -113,7 +113,7 @@ async def test_end_of_each_run_is_written(tmp_path: Path) -> None:
     async with opened(tmp_path, {"up": up}, audit=AUDIT) as portal, anyio.create_task_group() as tasks:
         await portal.run("await up.nothing()")
         await portal.run("while True: pass", timeout_seconds=0.2)
-        tasks.start_soon(portal.run, "await up.hang()")
+        tasks.start_soon(portal.run, "await up.hang()\nawait up.hang(after=True)")
         await up.until(lambda: bool(up.calls))
         tasks.cancel_scope.cancel()  # as its client does
     *ended, cancelled = events(tmp_path, "run_ended")
