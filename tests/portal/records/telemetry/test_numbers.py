@@ -117,14 +117,10 @@ async def test_who_may_read_metrics(
         assert [status("", **each) for each in pages] == [421, 403]
 
 
-@pytest.mark.parametrize("telemetry", [None, {"otlp": "http://127.0.0.1:9"}, {"metrics": True}])
-async def test_there_is_a_page_with_metrics_only(tmp_path: Path, telemetry: Json) -> None:
-    sections = {} if telemetry is None else {"telemetry": telemetry}
+@pytest.mark.parametrize("sections", [{}, {"telemetry": {"otlp": "http://127.0.0.1:9"}}])
+async def test_without_metrics_there_is_no_page(tmp_path: Path, sections: dict[str, Json]) -> None:
     async with opened(tmp_path, **sections) as portal, served(portal) as url, httpx2.AsyncClient() as http:
-        shown = await http.get(f"{url}/metrics")
-    assert (shown.status_code, "mcp_code_portal" in shown.text) == (
-        (200, True) if "metrics" in (telemetry or {}) else (404, False)
-    )
+        assert (await http.get(f"{url}/metrics")).status_code == 404
 
 
 @pytest.mark.parametrize(
