@@ -25,8 +25,6 @@ from tests.portal.rows import Tables, alive, asked, begun, living, store_of, tog
 from tests.portal.rows import opened as tables_in
 from tests.portal.runs.test_waiting import SOON, answer_of, waiting
 
-ASKS = "await portal.approve('?')"
-
 
 @pytest.fixture
 def manifest(tmp_path: Path, own_state: None) -> Manifest:
@@ -80,7 +78,7 @@ async def test_runs_that_are_parked_in_files_of_earlier_versions_go_on(
     place.parent.mkdir(parents=True)
     for name in ("0.sqlite", "1.sqlite", "2.sqlite"):
         async with opened(tmp_path, runs={**SOON, "store": str(place.with_name(name))}) as portal:
-            runs.append((await waiting(portal, ASKS))["run_id"])
+            runs.append((await waiting(portal, "await portal.approve('?')"))["run_id"])
     place.with_name("3.sqlite").write_bytes(b"no store of runs" * 100)
     command = open_tables(place.with_name("0.sqlite"), None)
     with locked(place.with_name("2.sqlite.lock")), closing(command):  # the portal of 2 still runs
