@@ -76,7 +76,8 @@ async def test_stopped_portal_writes_and_sends_nothing_after_its_run_was_taken_o
         upstream: dict[str, Json] = {"url": f"http://127.0.0.1:{served.port}/mcp"}
         settings: Json = {"check": "off", "workers": 1}
         manifest = write_manifest(tmp_path, {"git": upstream}, runs={"store": "runs.sqlite"}, server=settings)
-        with http_portal(manifest, is_warm=False) as portal, present(tmp_path / "runs.sqlite") as other:
+        # The other one lives longer: else the portal, which ends, would take the run over again.
+        with present(tmp_path / "runs.sqlite") as other, http_portal(manifest, is_warm=False) as portal:
             async with Client(portal.url) as client:
 
                 async def run() -> None:
