@@ -26,8 +26,6 @@ from tests.portal.peers import (
     write_manifest,
 )
 
-LIMITS = {"wall_seconds": 20, "tool_calls": 5, "argument_bytes": 1_000, "outcome_bytes": 2_000}
-
 
 async def flood(arguments: dict[str, Json]) -> CallToolResult:
     return text("y" * 5_000)
@@ -36,7 +34,7 @@ async def flood(arguments: dict[str, Json]) -> CallToolResult:
 @pytest.fixture(scope="module")
 async def portal(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Opened]:
     peer = Peer(tool("echo"), tool("flood"), flood=flood)
-    limits = {"limits": LIMITS}
+    limits = {"limits": {"tool_calls": 5, "argument_bytes": 1_000, "outcome_bytes": 2_000}}
     async with opened(tmp_path_factory.mktemp("runs"), {"store": peer}, capabilities=limits) as portal:
         yield portal
 

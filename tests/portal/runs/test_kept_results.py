@@ -6,12 +6,10 @@ from pathlib import Path
 
 import anyio
 
-from manifests.json_value import Json
 from portal.records.store.run_tables import RunTables
 from portal.records.store.tables import DAY_SECONDS
 from tests.portal.peers import DEADLINE_SECONDS, Opened, opened
 
-RUNS: Json = {"store": "runs.sqlite", "keep_days": 2}
 LONG = "'a line\\n' * 20_000 + 'The needle, ' + 'another line\\n' * 20_000"
 
 
@@ -31,7 +29,7 @@ except ToolError as error:
 
 async def test_what_does_not_fit_is_there_for_a_later_script_as_long_as_it_is_kept(tmp_path: Path) -> None:
     size = len("a line\n" * 20_000 + "The needle, " + "another line\n" * 20_000)
-    async with opened(tmp_path, runs=RUNS) as portal:
+    async with opened(tmp_path, runs={"keep_days": 2}) as portal:
         assert "kept" not in await portal.run("print('short')\n'x' * 100")
         answer = await portal.run(f"print('x' * 200_000)\n{LONG}")
         kept = answer["kept"]
