@@ -4,25 +4,21 @@ Each of `recorded_scripts/right.txt` ran right through a portal that checked not
 and each of `wrong.txt` failed. A line `%%` stands between two scripts, `----` between two runs of one session.
 """
 
-import gzip
-import json
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from manifests.json_value import Json
+from benchmarks.registries import REGISTRIES, read_sources
 from portal.catalog.check.checker import Checker, open_checker
 from portal.catalog.check.diagnostics import Diagnostic
-from portal.library.library import Library, LibrarySource
+from portal.library.library import Library
 from tests.portal.catalog.check.small_library import prepared, snapshot, stubs
-from upstreams.tools import RecordedTool
-
-RECORDED = Path(__file__).parents[5] / "shared" / "data" / "registries.jsonl.gz"
 
 pytestmark = [
     pytest.mark.anyio,
-    pytest.mark.skipif(not RECORDED.exists(), reason="the recordings are kept beside the repository"),
+    pytest.mark.skipif(not REGISTRIES.exists(), reason="the recordings are kept beside the repository"),
 ]
 
 SERVERS = {
@@ -41,28 +37,13 @@ def scripts(name: str) -> list[str]:
     return (SCRIPTS / name).read_text("utf-8").removesuffix("\n").split("\n%%\n")
 
 
-def sources() -> Iterator[LibrarySource]:
-    with gzip.open(RECORDED, "rt") as lines:
-        for row in map(json.loads, lines):
-            if row["server"] in SERVERS:
-                tools = [recorded_tool(each) for each in row["tools"]]
-                yield LibrarySource(row["server"], SERVERS[row["server"]], row["description"], tools)
-
-
-def recorded_tool(raw: dict[str, Json]) -> RecordedTool:
-    return RecordedTool(
-        name=raw["name"],
-        description=raw.get("description") or "",
-        input_schema=raw["inputSchema"],
-        output_schema=raw.get("outputSchema"),
-        annotations=raw.get("annotations") or {},
-        title=raw.get("title"),
-    )
-
-
 @pytest.fixture(scope="module")
 def library() -> Library:
-    return Library.compile([*sources()])
+    return Library.compile(
+        replace(each, namespace=SERVERS[each.upstream])
+        for each in read_sources(REGISTRIES)
+        if each.upstream in SERVERS
+    )
 
 
 @pytest.fixture(scope="module")
