@@ -136,21 +136,6 @@ def raw_tools(*names: str) -> list[Json]:
     return [{"name": name, "inputSchema": ANYTHING} for name in names]
 
 
-CHANGED_WHILE_RUNNING = """\
-await up.echo(n=0)
-await up.change(name='echo', {change})
-code = None
-for n in range(180):
-    try:
-        await up.echo(n=n)
-    except ToolError as error:
-        code = error.code
-        break
-code
-"""
-"""The code of the error with which a raw tool is refused once it is another one."""
-
-
 def sleeper(behaviour: Path) -> dict[str, Json]:
     """A lazy upstream that lists what the file says when it is started."""
     code = f"import runpy, sys; sys.argv[1:] = [open({str(behaviour)!r}).read()]; runpy.run_path({str(RAW_SERVER)!r})"

@@ -7,44 +7,14 @@ import pytest
 
 from manifests.json_value import Json
 from manifests.own_files import Pin
-from portal.base.errors import ASK_OPERATOR
 from portal.library.pinning import Difference, differences, hash_of, matching, suspicions
 from tests.portal.commands import PortalCommand
-from tests.portal.peers import (
-    CHANGED_WHILE_RUNNING,
-    LateTool,
-    Peer,
-    opened,
-    raw,
-    raw_tools,
-    schema,
-    states,
-    tool,
-    write_manifest,
-)
+from tests.portal.peers import LateTool, Peer, opened, raw, raw_tools, states, tool, write_manifest
 from tests.portal.pinning import accept, accepted
 
 
 def peer() -> Peer:
     return Peer(tool("read", description="Read."), tool("write"), instructions="Be kind.")
-
-
-async def test_changed_tool_and_new_upstream_are_hidden_and_fail_the_check(tmp_path: Path) -> None:
-    up = peer()
-    await accept(tmp_path, {"up": up})
-    up.tools[0] = tool("read", schema(path={"type": "string"}), description="Read.")
-    async with opened(tmp_path, {"up": up, "late": peer()}) as portal:
-        answer = await portal.run("await up.write()\nawait up.read()")
-        unknown = await portal.error_of("await late.read()")
-        found = await portal.search("read")
-        stubs = await portal.search_text("up.read")
-        assert (await portal.run("await up.write()"))["status"] == "ok"
-    assert (answer["status"], answer["error"]["code"]) == ("refused", "quarantined")
-    assert "portal.lock" in answer["error"]["message"] and answer["error"]["hint"] == ASK_OPERATOR
-    assert unknown["code"] == "quarantined", "of this upstream nothing was accepted"
-    assert "up.read" not in [row["name"] for row in found["functions"]]
-    assert "def read" not in stubs and "quarantined" in stubs
-    assert [name for name, _ in up.calls] == ["write"]
 
 
 async def test_instructions_that_were_not_accepted_are_shown_to_nobody(tmp_path: Path) -> None:
@@ -61,9 +31,12 @@ async def test_instructions_that_were_not_accepted_are_shown_to_nobody(tmp_path:
 async def test_tool_that_changes_while_a_script_runs_is_refused_to_that_script(tmp_path: Path) -> None:
     upstreams: dict[str, Peer | dict[str, Json]] = {"up": raw(tools=raw_tools("change", "echo"))}
     async with accepted(tmp_path, upstreams) as portal:
-        script = CHANGED_WHILE_RUNNING.format(change="description='Echo. And more.'")
-        assert await portal.result_of(script) == "quarantined"
+        changes = "await up.change(name='echo', description='Echo. And more.')\n"
+        assert (await portal.error_of(f"{changes}for n in range(180): await up.echo()"))[
+            "code"
+        ] == "quarantined"
         assert (await portal.error_of("await up.echo()"))["code"] == "quarantined"
+        assert "quarantined" in await portal.search_text("up.echo")
         assert (await portal.run("await up.change(name='more')"))["status"] == "ok"
 
 
@@ -94,21 +67,16 @@ BETTER: Json = {**ECHO, "description": "Echo\u200b.", "inputSchema": {"type": "o
 DOWN: dict[str, Json] = {"command": "no-such-program-anywhere"}
 
 
-def test_only_what_is_meant_is_accepted(portal: PortalCommand, tmp_path: Path) -> None:
+def test_commands_tell_what_is_quarantined(portal: PortalCommand, tmp_path: Path) -> None:
     lists(tmp_path, ECHO)
     portal("lock", cwd=tmp_path)
-    before = (tmp_path / "portal.lock").read_bytes()
     lists(tmp_path, BETTER, ERROR)
-    assert portal("lock", "--accept", "up.nothing", cwd=tmp_path).returncode == 2
-    assert (tmp_path / "portal.lock").read_bytes() == before
-    assert portal("lock", "--accept", "up.err*", cwd=tmp_path).returncode == 0
     checked = json.loads(portal("check", "--json", cwd=tmp_path).stdout)
-    assert checked["quarantined"] == ["up.echo"]
+    assert checked["quarantined"] == ["up.echo", "up.error"]
     assert portal("check", "--strict", cwd=tmp_path).returncode == 3
     explained = portal("explain", "up.echo", cwd=tmp_path)
     assert explained.returncode == 1 and "portal.lock:" in explained.stdout
-    assert portal("explain", "up.error", cwd=tmp_path).returncode == 0
-    assert portal("lock", cwd=tmp_path).returncode == 0
+    portal("lock", cwd=tmp_path)
     assert json.loads(portal("check", "--json", cwd=tmp_path).stdout)["quarantined"] == []
 
 
