@@ -268,23 +268,6 @@ MOBILE = [
         "batch_commands": "Run a list of commands on the device, such as a list of clicks",
     }.items()
 ]
-ISSUE_PARAMETERS = (Parameter("issueId", "The issue's ID"), Parameter("issueUrl", "The URL of the issue"))
-SENTRY = [
-    Function("sentry", name, text, ISSUE_PARAMETERS if "issue" in name else ())
-    for name, text in {
-        "find_organizations": "Find organizations. Use this tool to find an organization's slug.",
-        "find_projects": "Find projects. Use this tool to find the slug of a project.",
-        "get_issue_details": "Get the details of an issue by its ID. To find or list issues, use search_issues.",
-        "get_issue_tag_values": "Find how an issue is distributed over tag values. Find which users an issue affects.",
-        "update_issue": "Update an issue: resolve an issue, assign or reopen issues, find out who has it.",
-        "search_events": "Search events and count them: errors of the last hour, how many issues.",
-        "search_issues": "Search for problems in natural language. Answers a list with title, status, level, users, "
-        "not counts or aggregations, for which there is search_events. Use it for lists like unresolved ones, critical "
-        "bugs or errors that many users see; not for one that is known by its ID, nor for what happened within it.",
-        "search_issue_events": "Search the events of one issue. To search all issues, use search_issues.",
-        "analyze_issue_with_seer": "Analyze an issue: find its root cause, and how the issue is fixed.",
-    }.items()
-]
 GITLAB = [
     Function("gitlab", name, text, (Parameter("file_path", "Path of the file in the repository"),))
     for name, text in {
@@ -315,8 +298,6 @@ HUBSPOT = [
     [
         (MOBILE, "list devices", "mobile_list_available_devices"),
         (MOBILE, "tap on the screen", "mobile_click_on_screen_at_coordinates"),
-        (SENTRY, "search issues", "search_issues"),
-        (SENTRY, "list unresolved issues", "search_issues"),
         (GITLAB, "read file in repository", "get_file_contents"),
         (HUBSPOT, "create a deal", "hubspot-batch-create-objects"),
         ([Function("calculator", "calculate", "Evaluate an expression.")], "compute a sum", "calculate"),
