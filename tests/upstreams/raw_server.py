@@ -109,7 +109,7 @@ def list_tools(request):
         send({"id": request["id"], "error": BEHAVIOUR["tools_error"]})
     elif pages := BEHAVIOUR.get("pages"):
         page = int((request.get("params") or {}).get("cursor") or 0)
-        following = {"endless": str(page + 1), "circle": "0"}.get(pages, "")
+        following = str(page + 1) if pages == "endless" else ""
         tools = [{"name": f"more_{page}", "inputSchema": ANY}] if page else TOOLS
         answer(request, {"tools": tools, "nextCursor": following})
     else:

@@ -345,7 +345,6 @@ STARTS: dict[str, tuple[dict[str, Json], Seen]] = {
     "listing refused": ({"tools_error": {"code": -32603, "message": "no tools today"}}, GONE_FOR_GOOD),
     "flood": ({"fault": "flood_at_start"}, GONE_FOR_GOOD),
     "log": ({"banner": "\n".join(f"[INFO] loading {number}" for number in range(1_000))}, OK),
-    "pages in a circle": ({"pages": "circle"}, OK),
 }
 
 
