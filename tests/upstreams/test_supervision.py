@@ -39,13 +39,6 @@ async def test_a_hanging_and_a_dead_upstream_do_not_delay_a_good_one(tmp_path: P
         assert [upstream.name for upstream in await fleet.fleet.settled(0, ["good", "dead"])] == []
 
 
-async def test_call_of_a_down_upstream_does_not_wait_until_its_deadline() -> None:
-    async with fleet_of(one=StdioUpstream(command="uvx-of-nowhere")) as fleet:
-        with anyio.fail_after(5), pytest.raises(UpstreamError, match="was not found on PATH") as caught:
-            await fleet.call("echo", seconds=3600)
-        assert caught.value.outcome == "not_started"
-
-
 async def test_upstream_that_keeps_crashing_is_down_and_comes_back() -> None:
     async with fleet_of(one=raw_server()) as fleet:
         for _ in range(2):
