@@ -1,6 +1,5 @@
 """A manifest's rules on tools, arguments, budgets, flows and people bind each call when it is sent."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +9,7 @@ from manifests.json_value import Json
 from portal.catalog.authority import ApprovalNeeded, Authority, Authorization, CallRequest, Permit
 from sandbox_runtime.call_port import CallError
 from tests.portal.clients import one_chatty
-from tests.portal.commands import PortalCommand
-from tests.portal.peers import (
-    LateTool,
-    Opened,
-    Peer,
-    opened,
-    raw,
-    raw_tools,
-    schema,
-    states,
-    tool,
-    write_manifest,
-)
+from tests.portal.peers import LateTool, Opened, Peer, opened, schema, states, tool
 from tests.upstreams.faults.http_server import Fault, FaultyHttpServer, status
 
 RULES: Json = {
@@ -253,15 +240,3 @@ async def test_what_a_run_did_before_a_restart_counts_in_it_and_not_in_the_rates
         same, answer = resumed("up")
         assert answer == "permitted" and same.counted[1] == before.counted[1]
         assert [resumed("up")[1] for _ in range(3)] == ["permitted", "permitted", "rate_limited"]
-
-
-def test_explain_and_check_tell_which_tool_asks(portal: PortalCommand, tmp_path: Path) -> None:
-    up = raw(tools=raw_tools("echo", "crash"))
-    write_manifest(tmp_path, {"up": up}, capabilities={"tools": {"ask": ["up.echo"]}})
-    [told] = json.loads(portal("explain", "up.echo", "--json", cwd=tmp_path).stdout)
-    [silent] = json.loads(portal("explain", "up.crash", "--json", cwd=tmp_path).stdout)
-    rule = "capabilities.tools.ask: up.echo"
-    assert (told["verdict"], told["asks"], silent["asks"]) == ("allow", rule, "")
-    assert f"{rule} (portal.yaml:" in portal("explain", "up.echo", cwd=tmp_path).stdout
-    rows = portal("check", "up", cwd=tmp_path).stdout.split("\n")
-    assert [f"after approval: {rule}" in row for row in rows if row.startswith("up.echo")] == [True]

@@ -30,6 +30,7 @@ capabilities:
       - {{tool: files.write, where: {{path: {{prefix: reports/}}}}}}
     deny: [drop]
     budgets: [{{tool: "files.*", calls: 5}}]
+    ask: [write]
   flows: [{{from: files, not_to: my web}}]
 fallback: {{files.read_file: [my_web.read]}}
 profiles:
@@ -107,15 +108,17 @@ def test_conditions_budgets_and_flows_are_told(portal: PortalCommand, folder: Pa
     [[condition]] = explanation["conditions"]
     assert condition == {"where": "portal.yaml:8:9", "demand": "path must begin with 'reports/'"}
     assert [(each["calls"], each["where"]) for each in explanation["budgets"]] == [(5, "portal.yaml:10:15")]
-    assert [each["where"] for each in explanation["flows"]] == ["portal.yaml:11:11"]
+    assert [each["where"] for each in explanation["flows"]] == ["portal.yaml:12:11"]
+    assert (explanation["asks"], explanation["verdict"]) == ("capabilities.tools.ask: write", "allow")
     text = portal("explain", "files.write", cwd=folder).stdout
     assert "path must begin with 'reports/' (portal.yaml:8:9)" in text
+    assert "capabilities.tools.ask: write (portal.yaml:11:11)" in text
 
 
 def test_profile_is_asked(portal: PortalCommand, folder: Path) -> None:
     assert explain(portal, folder, "files.read_file", "--profile", "reader")[0] == 0
     status, explanation = explain(portal, folder, "files.write", "--profile", "reader")
-    assert (status, explanation["where"]) == (1, "portal.yaml:14:20")
+    assert (status, explanation["where"]) == (1, "portal.yaml:15:20")
     done = portal("explain", "files.write", "--profile", "raeder", cwd=folder)
     assert done.returncode == 2 and "reader" in done.stderr
 
@@ -177,17 +180,20 @@ def test_literal_credential_anywhere_in_the_manifest_is_warned_of(
 
 def test_check_of_one_upstream_tells_its_tools_and_stderr(portal: PortalCommand, tmp_path: Path) -> None:
     loud = ["-c", "import sys; print('one\\ntwo\\x1b[2J', file=sys.stderr); sys.exit(3)"]
-    [echo, wipe] = raw_tools("echo", "wipe")
-    up = raw(tools=[echo, {**wipe, "annotations": {"destructiveHint": True}}])
-    write_manifest(tmp_path, {"up": up, "loud": {"command": "python3", "args": loud}})
+    [drop, echo, wipe] = raw_tools("drop", "echo", "wipe")
+    drop = {**drop, "annotations": {"readOnlyHint": True}}
+    up = raw(tools=[drop, echo, {**wipe, "annotations": {"destructiveHint": True}}])
+    asks: Json = {"tools": {"ask": ["up.drop"]}}
+    write_manifest(tmp_path, {"up": up, "loud": {"command": "python3", "args": loud}}, capabilities=asks)
     done = portal("check", "loud", cwd=tmp_path)
     assert done.returncode == 1 and "\n    | one\n    | two [2J\n" in done.stdout
     told = portal("check", cwd=tmp_path).stdout
     assert "| one" not in told and "kept back, because declared destructive: up.wipe. " in told
     assert "capabilities.tools.deny: [up.echo]" in told
     done = portal("check", "up", cwd=tmp_path)
-    [echo, wipe] = [line.split() for line in done.stdout.splitlines() if re.match(r"up\.\w+ ", line)]
+    [drop, echo, wipe] = [line.split() for line in done.stdout.splitlines() if re.match(r"up\.\w+ ", line)]
     assert (done.returncode, echo) == (0, ["up.echo", "nothing", "yes"])
+    assert drop[2:] == ["after", "approval:", "capabilities.tools.ask:", "up.drop"]
     assert wipe[:3] == ["up.wipe", "destroys", "no:"] and wipe[-2:] == ["names", "it"]
     assert portal("check", "upp", cwd=tmp_path).returncode == 2
 
