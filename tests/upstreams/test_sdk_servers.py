@@ -110,22 +110,28 @@ async def test_arguments_marked_for_headers_reach_a_modern_http_server() -> None
         assert not (await fleet.call("with_header", {"region": "eu-1 é"})).is_error
 
 
-@pytest.mark.parametrize("refusals", [[], [503, 401, 502]])
-async def test_modern_server_is_listed_again(refusals: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also if a gateway before it refuses the subscription for a while."""
-    monkeypatch.setattr(notifications, "_RELISTEN_SECONDS", 0.001)
+def changing() -> ASGIApp:
+    """A server that has one tool more after a call of its first."""
     server = MCPServer("changing")
-    inner = server.streamable_http_app()
-
-    async def gateway(scope: Scope, receive: Receive, send: Send) -> None:
-        is_listening = (b"mcp-method", b"subscriptions/listen") in scope.get("headers", ())
-        app = Response(status_code=refusals.pop(0)) if refusals and is_listening else inner
-        await app(scope, receive, send)
 
     @server.tool()
     async def grow(context: Context) -> None:
         server.add_tool(lambda: None, name="grown")
         await context.notify_tools_changed()
+
+    return server.streamable_http_app()
+
+
+@pytest.mark.parametrize("refusals", [[], [503, 401, 502]])
+async def test_modern_server_is_listed_again(refusals: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if a gateway before it refuses the subscription for a while."""
+    monkeypatch.setattr(notifications, "_RELISTEN_SECONDS", 0.001)
+    inner = changing()
+
+    async def gateway(scope: Scope, receive: Receive, send: Send) -> None:
+        is_listening = (b"mcp-method", b"subscriptions/listen") in scope.get("headers", ())
+        app = Response(status_code=refusals.pop(0)) if refusals and is_listening else inner
+        await app(scope, receive, send)
 
     async with fleet_at(gateway) as fleet:
         await fleet.call("grow")
@@ -169,13 +175,7 @@ async def test_subscription_that_worked_is_opened_again_whatever_refuses_it(
 ) -> None:
     """After a deployment, a gateway may answer in its own way for a while, or not at all."""
     monkeypatch.setattr(notifications, "_RELISTEN_SECONDS", 0.001)
-    server = MCPServer("changing")
-    gateway = Gateway(server.streamable_http_app(), refusal)
-
-    @server.tool()
-    async def grow(context: Context) -> None:
-        server.add_tool(lambda: None, name="grown")
-        await context.notify_tools_changed()
+    gateway = Gateway(changing(), refusal)
 
     async with fleet_at(gateway, connect_seconds=1) as fleet:
         with anyio.fail_after(DEADLINE_SECONDS):
