@@ -6,12 +6,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import anyio
-import anyio.lowlevel
-import anyio.to_thread
 import pytest
 from mcp_types import CallToolResult
 
@@ -20,18 +19,7 @@ from manifests.own_files import write_whole
 from portal.catalog import catalog as catalogs
 from portal.catalog.check import language_server
 from portal.server.views import stub_folder
-from tests.portal.peers import (
-    DEADLINE_SECONDS,
-    Opened,
-    Peer,
-    opened,
-    raw,
-    raw_tools,
-    schema,
-    states,
-    text,
-    tool,
-)
+from tests.portal.peers import DEADLINE_SECONDS, Peer, opened, schema, states, text, tool
 from upstreams.tools import RecordedTool
 
 
@@ -119,47 +107,28 @@ async def test_stubs_of_a_rebuild_that_failed_midway_are_seen(
         assert portal.portal.catalog.snapshot.is_on_disk
 
 
-CHANGE = f"""
-before = dir(raw)
-await raw.change(name='flood')
-await raw.change(name='cancelled', is_gone=True)
-await raw.change(name='echo', schema={schema("text", text={"type": "string"})!r})
-await gate.hold()
-"""
-
-
-class Gate:
-    """A tool that answers once the portal has another library than at the start."""
-
-    def __init__(self) -> None:
-        self.portal: Opened | None = None
-        self.peer = Peer(tool("hold"), hold=self._hold)
-
-    async def _hold(self, arguments: dict[str, Json]) -> CallToolResult:
-        assert self.portal is not None
-        with anyio.fail_after(DEADLINE_SECONDS):
-            while not await self._has_changed(self.portal):
-                pass
+async def test_running_script_sees_the_library_it_was_checked_against(tmp_path: Path) -> None:
+    async def change(arguments: dict[str, Json]) -> CallToolResult:
+        echo = replace(recorded("echo"), input_schema=schema("text", text={"type": "string"}))
+        portal.portal.fleet["store"].tools = (recorded("grown"), echo)
+        portal.portal.catalog.note_change()
+        await portal.portal.catalog.fresh()
         return text("changed")
 
-    async def _has_changed(self, portal: Opened) -> bool:
-        return "text: str" in await portal.search_text("raw.echo", detail="full", upstream="raw")
-
-
-async def test_running_script_sees_the_library_it_was_checked_against(tmp_path: Path) -> None:
-    gate = Gate()
-    upstreams = {"raw": raw(tools=raw_tools("change", "echo", "cancelled")), "gate": gate.peer}
-    async with opened(tmp_path, upstreams) as portal:
+    store = Peer(tool("change"), tool("echo"), tool("gone"), change=change)
+    async with opened(tmp_path, {"store": store}) as portal:
         await portal.search()
-        gate.portal = portal
-        seen = "[dir(raw) == before, hasattr(raw, 'flood'), await raw.echo(other=1), await raw.cancelled()]"
-        answer = await portal.run(CHANGE + seen)
-        assert (answer["status"], answer["result"]) == ("ok", [True, False, {"other": 1}, []])
-        assert states(answer)[-2:] == [("raw.echo", "done"), ("raw.cancelled", "done")]
+        changes = "before = dir(store)\nawait store.change()\n"
+        seen = (
+            "[dir(store) == before, hasattr(store, 'grown'), await store.echo(other=1), await store.gone()]"
+        )
+        answer = await portal.run(changes + seen)
+        assert (answer["status"], answer["result"]) == ("ok", [True, False, {"other": 1}, {}])
+        assert states(answer)[-2:] == [("store.echo", "done"), ("store.gone", "done")]
         # Whoever comes after it is held to the new one.
-        assert (await portal.run("await raw.echo(other=1)"))["status"] == "refused"
-        assert (await portal.run("await raw.cancelled()"))["status"] == "refused"
-        now = "[hasattr(raw, 'flood'), hasattr(raw, 'cancelled'), await raw.echo(text='a')]"
+        assert (await portal.run("await store.echo(other=1)"))["status"] == "refused"
+        assert (await portal.run("await store.gone()"))["status"] == "refused"
+        now = "[hasattr(store, 'grown'), hasattr(store, 'gone'), await store.echo(text='a')]"
         assert await portal.result_of(now) == [True, False, {"text": "a"}]
 
 
