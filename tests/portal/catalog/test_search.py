@@ -247,27 +247,6 @@ def test_a_word_that_many_names_have_comes_before_a_rare_one_that_may_stand_for_
     assert index.search("get the table", 2).functions == (get, describe)
 
 
-DEVICE = Parameter(
-    "device", "The device to use. Call mobile_list_available_devices to find the devices that are available."
-)
-MOBILE = [
-    Function("mobile", f"mobile_{name}", text, () if name.endswith("devices") else (DEVICE,))
-    for name, text in {
-        "list_available_devices": "List all that are available: simulators and physical ones, iOS and Android.",
-        "list_remote_devices": "List what the remote fleet has",
-        "list_apps": "List all apps on the device",
-        "launch_app": "Launch an app on the device; find its name with list_apps",
-        "terminate_app": "Stop an app on the device",
-        "get_screen_size": "Get the size of the device's screen in pixels",
-        "click_on_screen_at_coordinates": "Click on the screen at x and y, as list_elements_on_screen tells them",
-        "list_elements_on_screen": "List the elements on the screen of the device, with their coordinates",
-        "press_button": "Press a button of the device, like BACK",
-        "swipe_on_screen": "Swipe on the screen",
-        "take_screenshot": "Take a screenshot of the device, to see what is on the screen",
-        "list_crashes": "List crashes",
-        "batch_commands": "Run a list of commands on the device, such as a list of clicks",
-    }.items()
-]
 GITLAB = [
     Function("gitlab", name, text, (Parameter("file_path", "Path of the file in the repository"),))
     for name, text in {
@@ -296,8 +275,6 @@ HUBSPOT = [
 @pytest.mark.parametrize(
     ("library", "query", "expected"),
     [
-        (MOBILE, "list devices", "mobile_list_available_devices"),
-        (MOBILE, "tap on the screen", "mobile_click_on_screen_at_coordinates"),
         (GITLAB, "read file in repository", "get_file_contents"),
         (HUBSPOT, "create a deal", "hubspot-batch-create-objects"),
         ([Function("calculator", "calculate", "Evaluate an expression.")], "compute a sum", "calculate"),
@@ -305,11 +282,6 @@ HUBSPOT = [
 )
 def test_the_tool_is_among_the_first_three(library: Sequence[Function], query: str, expected: str) -> None:
     assert expected in [each.tool for each in built(library).search(query, 3).functions]
-
-
-def test_tools_with_both_words_in_their_names_come_first() -> None:
-    found = built(MOBILE).search("list devices", 2).functions
-    assert {each.tool for each in found} == {"mobile_list_available_devices", "mobile_list_remote_devices"}
 
 
 @pytest.mark.parametrize(
