@@ -197,7 +197,10 @@ documents = st.recursive(
 )
 
 
-@given(st.one_of(documents.map(repr), st.dictionaries(keys, documents, max_size=4).map(repr), st.text()))
+yaml_like = st.text(st.sampled_from("ab01:-{}[],&*!|>'\"%@` \n\t#?$<.~"), max_size=60)
+
+
+@given(documents.map(repr) | st.dictionaries(keys, documents, max_size=4).map(repr) | st.text() | yaml_like)
 def test_any_file_loads_or_is_refused_with_problems(load: Load, text: str) -> None:
     try:
         load(text.encode("utf-8", "replace"), A="1")
