@@ -299,11 +299,6 @@ def answer_what_nobody_asked(request):
     raw_text(frame(request, id=999_999) + frame(request, id=None) + frame(request))
 
 
-def banner(request):
-    effect(request)
-    raw_text("Working on it...\n[==>  ] 50 %\n" + frame(request))
-
-
 def flood_stderr_lines(request):
     """Until the reader leaves; the server keeps serving."""
 

@@ -244,11 +244,6 @@ def words(line: str, text: str) -> Fault:
     return status(line, text.encode())
 
 
-def page(body: bytes, kind: str) -> Fault:
-    """HTTP 200 and something."""
-    return acted(status("200 OK", body, kind))
-
-
 def rpc_error(line: str, code: int, message: str, *, with_id: bool = False, id: str | None = None) -> Fault:
     """Refuses with this status and a JSON-RPC error with the call's id, another or none; without having acted."""
 
