@@ -295,12 +295,14 @@ async def test_endpoints_of_the_manifest_are_taken_without_a_question() -> None:
     assert (await found({}, issuer="https://own.example/t", **oauth)).server.issuer == "https://own.example/t"
 
 
-async def test_login_ends_when_the_manifest_names_another_token_endpoint() -> None:
+async def test_login_ends_when_the_manifest_names_another_issuer_or_token_endpoint() -> None:
     oauth = {"authorize_url": f"{ISSUER}/a", "token_url": f"{ISSUER}/t"}
     login = Login.first(URL, await found({}, **oauth), CLIENT, Token(access_token="t"))
     other = {**oauth, "token_url": "https://x.example/t"}
-    assert login.as_configured(OAuthSettings.model_validate(oauth)) == login
-    assert login.as_configured(OAuthSettings.model_validate(other)) is None
+    for same in (oauth, {"issuer": ISSUER}, {"issuer": f"{ISSUER}/"}):
+        assert login.as_configured(OAuthSettings.model_validate(same)) == login
+    for each in (other, {"issuer": "https://x.example"}):
+        assert login.as_configured(OAuthSettings.model_validate(each)) is None
 
 
 @pytest.mark.parametrize(
