@@ -44,10 +44,6 @@ AT_ONCE_SECONDS = 3.0
 """Less than the SDK has a cancelled caller wait for its notice."""
 
 
-def url_of(port: int, path: str = "mcp") -> str:
-    return f"http://127.0.0.1:{port}/{path}"
-
-
 def app_of(server: MCPServer, transport: str) -> tuple[ASGIApp, str]:
     """And the path of its URL."""
     return (server.sse_app(), "sse") if transport == "sse" else (server.streamable_http_app(), "mcp")
@@ -60,7 +56,9 @@ BOTH = pytest.mark.parametrize("transport", ["streamable-http", "sse"])
 async def test_upstream_rides_over_a_restart_of_its_server(transport: str) -> None:
     app, path = app_of(real_server(), transport)
     async with http_peer(app) as peer:
-        spec = HttpUpstream.model_validate({"url": url_of(peer.port, path), "transport": transport})
+        spec = HttpUpstream.model_validate(
+            {"url": f"http://127.0.0.1:{peer.port}/{path}", "transport": transport}
+        )
         async with fleet_of(one=spec) as fleet:
             await fleet.call("add", ONES)
             peer.should_exit = peer.force_exit = True
@@ -334,10 +332,7 @@ async def test_probe_that_a_server_answers_late_counts(monkeypatch: pytest.Monke
 async def test_upstream_of_the_other_transport_is_told_without_its_url(
     path: str, transport: str, told: str
 ) -> None:
-    async def not_here(scope: Scope, receive: Receive, send: Send) -> None:
-        await Response(status_code=405)(scope, receive, send)
-
-    async with fleet_at(not_here, path, transport=transport) as fleet:
+    async with fleet_at(Response(status_code=405), path, transport=transport) as fleet:
         state = fleet.one.state
         assert state.status == "down" and "405" in state.detail
         assert "transport" not in state.detail and told in state.remedy
