@@ -47,12 +47,12 @@ def _method(function: Function, definitions: Definitions, reduction: SharedReduc
     arguments = f"args{is_optional}: {{{', '.join(rows)}}}" if rows else "args?: {}"
     result = definitions.notation.text(types.result_type(function.returns.schema(reduce)))
     doc = f"{jsdoc(function.documentation, '    ')}\n" if function.documentation else ""
-    return f"{doc}    {_quoted(function.name)}({arguments}): Promise<{result}>"
+    return f"{doc}    {TYPESCRIPT.key(function.name)}({arguments}): Promise<{result}>"
 
 
 def _row(parameter: Parameter) -> str:
     """`title: string` or `labels?: string[] | null`: calls accept null for what is not sent."""
-    key, type_ = _quoted(parameter.wire_name), parameter.annotation
+    key, type_ = TYPESCRIPT.key(parameter.wire_name), parameter.annotation
     if parameter.required:
         return f"{key}: {type_}"
     takes_null = type_ in ("any", "null") or type_.endswith("| null")
@@ -62,14 +62,11 @@ def _row(parameter: Parameter) -> str:
 def _alias(definition: Definition) -> str:
     """An alias, not an interface: an interface is not assignable to `Record<string, number>`."""
     rows = [
-        f"    {_quoted(each.key)}{'?' if each.is_optional else ''}: {each.type}" for each in definition.fields
+        f"    {TYPESCRIPT.key(each.key)}{'?' if each.is_optional else ''}: {each.type}"
+        for each in definition.fields
     ]
     rows += ["    [key: string]: any"] if definition.others else []
     return "\n".join([f"type {definition.name} = {{", *rows, "}"])
-
-
-def _quoted(key: str) -> str:
-    return TYPESCRIPT.key(key)
 
 
 ECMASCRIPT: Final = [
