@@ -11,9 +11,6 @@ machine is makes no comparison better. `times` is the multiple of beside the nei
 does; `times_alone` that of with nothing else, so it has in it what any calls side by side cost each other. The rows "no
 fault" say how far off a multiple may be on this machine. Raw numbers of all faults go to
 benchmarks/results/faults.json; the results of a few are only printed.
-
-Second question (`--starts N`): how long do N upstream configurations take that start at once, how much memory, and how
-long is a call to one that is ready kept waiting meanwhile? Without the option what was published of that stays.
 """
 
 import argparse
@@ -26,14 +23,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-import anyio
-import anyio.to_thread
-import structlog
-
 from benchmarks import faulty_http
 from benchmarks.beside_fault import AT_ONCE, NO_FAULT, NOTHING
 from benchmarks.measuring import RESULTS, commit, is_clean, machine, percentile
-from benchmarks.starts_at_once import start_at_once
 
 GOAL: Final = 1.5
 ROUNDS: Final = 5
@@ -163,27 +155,20 @@ def all_compared(names: list[str]) -> dict[str, dict[str, float]]:
     return faults
 
 
-async def main(names: list[str], starts: int) -> None:
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+def main(names: list[str]) -> None:
     path = RESULTS / "faults.json"
     measured = {"machine": machine(), "commit": commit(), "is_clean": is_clean()}
     if not measured["is_clean"]:
         print("The tree has changes: these are not the numbers of a commit.")
-    results = {**json.loads(path.read_text()), **measured, "goal_times": GOAL}
-    if starts:
-        results["starts"] = {**measured, **await start_at_once(starts)}
-        print(results["starts"])
-    faults = await anyio.to_thread.run_sync(all_compared, names or [*FAULTS])
+    faults = all_compared(names or [*FAULTS])
     if names:
         print("Not all faults: nothing is published.")
         return
-    path.write_text(json.dumps({**results, "faults": faults}, indent=1) + "\n")
+    path.write_text(json.dumps({**measured, "goal_times": GOAL, "faults": faults}, indent=1) + "\n")
     print(f"raw numbers: {path}")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("faults", nargs="*", help=", ".join(FAULTS))
-    parser.add_argument("--starts", type=int, default=0)
-    options = parser.parse_args()
-    anyio.run(main, options.faults, options.starts)
+    main(parser.parse_args().faults)
