@@ -56,11 +56,9 @@ def _processor() -> str:
 
 
 async def in_turns(
-    actions: Mapping[str, Callable[[], Awaitable[object]]],
-    rounds: int,
-    clock: Callable[[], float] = time.perf_counter,
+    actions: Mapping[str, Callable[[], Awaitable[object]]], rounds: int
 ) -> dict[str, list[float]]:
-    """Milliseconds of each action by this clock, after a fifth as many rounds that do not count.
+    """Milliseconds of each action, after a fifth as many rounds that do not count.
 
     The actions take turns at being the first.
     """
@@ -69,10 +67,10 @@ async def in_turns(
     for number in range(-rounds // 5, rounds):
         order.rotate(-1)
         for name in order:
-            began = clock()
+            began = time.perf_counter()
             await actions[name]()
             if number >= 0:
-                times[name].append((clock() - began) * 1000)
+                times[name].append((time.perf_counter() - began) * 1000)
     return times
 
 
