@@ -57,7 +57,6 @@ async def test_code_that_no_call_gave_is_not_believed(run: Runner) -> None:
     [
         ("import sys\nprint('x')\nsys.exit(3)", "script_exit"),
         ("exit('stopping')", "script_exit"),
-        ("import asyncio\nawait asyncio.Event().wait()", "script_error"),
         ("input('name? ')", "script_error"),
         ("import asyncio\nraise asyncio.CancelledError", "script_error"),
         ("raise KeyboardInterrupt", "script_error"),

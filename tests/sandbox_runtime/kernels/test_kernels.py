@@ -147,14 +147,6 @@ async def test_memory_limit_names_itself_its_place_and_the_line(run: Runner, scr
     assert "memory_mib of 64" in error.message and where("memory_mib") in error.message
 
 
-async def test_every_call_is_seen_once_whether_it_was_made_or_not(run: Runner, script: Script) -> None:
-    heard = Heard()
-    await run(script("long_argument"), limits=Limits(argument_bytes=1000), port=heard, observer=heard)
-    assert (
-        heard.opened == [(1, "git.git_log")] and heard.withheld == [(1, "argument_limit")] and not heard.calls
-    )
-
-
 async def test_call_that_nothing_awaits_is_told_and_not_made(run: Runner, script: Script) -> None:
     port = EchoPort()
     result = await run(script("not_awaited"), port=port)

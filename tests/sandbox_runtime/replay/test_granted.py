@@ -10,7 +10,6 @@ from sandbox_runtime.grants.run_grants import RunGrants
 from sandbox_runtime.recording import Record
 from sandbox_runtime.replay import Repetition, replay, resume
 from sandbox_runtime.sandbox import Sandbox
-from tests.sandbox_runtime.fetching import granting, served
 from tests.sandbox_runtime.granted_files import granted
 from tests.sandbox_runtime.replay.recorder import Recorder, facts
 from tests.sandbox_runtime.running import EchoPort, Runner, where
@@ -50,20 +49,6 @@ async def test_replay_uses_no_file(sandbox: Sandbox, run: Runner, recorded: Reco
     emptied(tmp_path)
     assert facts(await replay(sandbox, record, where)) == facts(result)
     assert emptied(tmp_path) == []
-
-
-async def test_replay_fetches_nothing(sandbox: Sandbox, run: Runner, recorded: Recorder) -> None:
-    async with served() as server:
-        fetch = granting(run, f"127.0.0.1:{server.port}")
-        script = (
-            f'r = await asyncio.gather(*[portal.fetch("{server.base}/a", params={{"n": n}}) for n in range(5)])\n'
-            "[(a.status, a.url, a.text) for a in r]"
-        )
-        result, record = await recorded(script, port=fetch.port())
-        assert result is not None
-        assert result.error is None
-        assert facts(await replay(sandbox, record, where)) == facts(result)
-        assert len(server.requests) == 5
 
 
 def before_the_answer_to(record: Record, operation: str) -> Record:
