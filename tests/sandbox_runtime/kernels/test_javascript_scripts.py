@@ -540,6 +540,29 @@ async def test_session_keeps_what_the_top_level_declares_and_may_declare_it_agai
     assert result.value == [5, 2, 3, None, 4, 7, 5]
 
 
+@pytest.mark.parametrize(
+    ("leaves", "finds"),
+    [
+        ("globalThis.left = 1; var other = 2", "'left' in globalThis || 'other' in globalThis"),
+        ("Object.prototype.left = 1; Array.prototype.map = null", "({}).left === 1 || [].map === null"),
+        (
+            "JSON.parse = null; Promise.prototype.then = null; portal.left = 1",
+            "!JSON.parse || 'left' in portal",
+        ),
+        (
+            "setInterval(() => console.log('left'), 1)",
+            "await new Promise((done) => setTimeout(done, 5)); false",
+        ),
+        ("Object.defineProperty(globalThis, 'git', {value: 1})", "git === 1"),
+        ("const kept = 'secret-of-the-first-run'.repeat(1000)", "typeof kept !== 'undefined'"),
+    ],
+)
+async def test_no_run_finds_what_another_left(js: Runner, leaves: str, finds: str) -> None:
+    """They share one worker. What Python leaves is in tests/security/test_leaks.py."""
+    await js(f"{leaves}; 1")
+    assert await js.value(finds) is False
+
+
 async def test_namespace_whose_name_a_session_took_is_in_tools(js: Runner) -> None:
     session = await js.sandbox.open_session()
     await js("const git = await git.git_log({count: 1})", session=session)

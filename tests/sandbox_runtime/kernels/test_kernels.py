@@ -13,8 +13,8 @@ from manifests.kernels import KernelName
 from sandbox_runtime.call_port import CallError, Outcome, ToolCall
 from sandbox_runtime.kernels import KERNELS
 from sandbox_runtime.replay import Repetition, replay, resume
-from sandbox_runtime.sandbox import Sandbox, Session, open_sandbox
-from tests.sandbox_runtime.kernels.scripts import LEAKS, SCRIPTS
+from sandbox_runtime.sandbox import Sandbox, Session
+from tests.sandbox_runtime.kernels.scripts import SCRIPTS
 from tests.sandbox_runtime.replay.recorder import ChancePort, Recorder, facts, kept
 from tests.sandbox_runtime.running import EchoPort, Heard, Runner, answering, where
 
@@ -181,11 +181,3 @@ async def test_session_keeps_what_its_scripts_bound(run: Runner, session: Sessio
     assert (await run(script("kept"), session=session)).value == [1, 2]
     await run.error(script("spin"), session=session, limits=Limits(cpu_seconds=0.2))
     assert not session.alive
-
-
-async def test_no_run_finds_what_another_left(kernel: KernelName) -> None:
-    async with open_sandbox(workers=1, kernel=KERNELS[kernel], progress=print) as sandbox:
-        run = Runner(sandbox)
-        for leaves, finds in LEAKS[kernel]:
-            await run(leaves)
-            assert await run.value(finds) is False, leaves
