@@ -110,18 +110,13 @@ def test_a_run_that_waits_for_a_person_stays_open_and_says_so(tmp_path: Path) ->
     )
 
 
-def test_a_server_that_is_still_starting(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "fifo")
-    (tmp_path / "portal.yaml").write_text("upstreams: {}\nserver: {token: '${command:cat fifo}'}")
-    with running("serve", cwd=tmp_path) as process, (tmp_path / "fifo").open("wb"):  # opened once it is read
-        assert ended_by(process, signal.SIGTERM) == 143
-
-
-def test_a_server_that_is_still_starting_is_not_ended_by_a_signal_to_reload(tmp_path: Path) -> None:
+def test_a_server_that_is_still_starting_is_ended_by_sigterm_and_not_by_a_signal_to_reload(
+    tmp_path: Path,
+) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "portal.yaml").write_text("upstreams: {}\nserver: {token: '${command:cat fifo}'}")
     serve = running("serve", cwd=tmp_path, start_new_session=True)  # it has no terminal
-    with serve as process, (tmp_path / "fifo").open("wb"):
+    with serve as process, (tmp_path / "fifo").open("wb"):  # opened once it is read
         process.send_signal(signal.SIGHUP)
         assert ended_by(process, signal.SIGTERM) == 143
 
