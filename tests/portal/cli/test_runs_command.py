@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from manifests.grants import Limits
 from manifests.json_value import Json
 from manifests.loader import load_manifest
 from portal.base.caller import LOCAL
@@ -28,10 +27,10 @@ from portal.runs.answer import Answer
 from portal.runs.decisions import decide_call
 from portal.runs.past import HEAD, EntryRow, Past, RunHead, dump_chunk, new_row
 from sandbox_runtime.call_port import Outcome, ToolCall
-from sandbox_runtime.recording import Event, Record, Recording
+from sandbox_runtime.recording import Event, Record
 from sandbox_runtime.sandbox import Sandbox
 from tests.portal.commands import COMMAND_SECONDS, Done, PortalCommand
-from tests.sandbox_runtime.running import where
+from tests.sandbox_runtime.replay.recorder import Recorder
 from tests.warm_commands import warm_command
 
 RUN = f"run_aaaa{'0' * 28}"
@@ -42,7 +41,6 @@ log = await git.git_log(count=2)
 print("seen", log)
 await git.git_log(count=3)
 """
-TABLE = {"git": {"git_log": "async def git_log(**arguments) -> dict"}}
 ASKED: Json = {
     "upstream": "git",
     "function": "git.push",
@@ -53,28 +51,19 @@ ASKED: Json = {
 }
 
 
+async def numbered(call: ToolCall) -> Outcome:
+    return Outcome({"seq": call.seq})
+
+
 @pytest.fixture(scope="module")
 async def record(sandbox: Sandbox) -> Record:
-    return await recorded(sandbox, SCRIPT)
+    return (await Recorder(sandbox)(SCRIPT, port=numbered))[1]
 
 
 @pytest.fixture(scope="module")
 async def gathered(sandbox: Sandbox) -> Record:
-    return await recorded(sandbox, "await asyncio.gather(git.git_log(count=1), git.git_log(count=2))")
-
-
-async def recorded(sandbox: Sandbox, script: str) -> Record:
-    """The record of a script, from its start to its end."""
-    recording = Recording()
-
-    async def port(call: ToolCall) -> Outcome:
-        return Outcome({"seq": call.seq})
-
-    async with sandbox.run(Limits(), where, recording=recording) as run:
-        await run.prepare(script, ("git",))
-        await run.execute(TABLE, port)
-    assert recording.record is not None
-    return recording.record
+    script = "await asyncio.gather(git.git_log(count=1), git.git_log(count=2))"
+    return (await Recorder(sandbox)(script, port=numbered))[1]
 
 
 @pytest.fixture
