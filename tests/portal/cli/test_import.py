@@ -354,15 +354,6 @@ def test_file_whose_settings_would_move_stays(person: Person) -> None:
     assert path.read_bytes() == before and not [*path.parent.glob("*.before-portal*")]
 
 
-def test_list_of_servers_may_be_empty_in_any_way(person: Person) -> None:
-    person.servers("cursor", time=TIME)
-    path = person.write("gemini", '{"mcpServers": null}')
-    before = path.read_bytes()
-    assert person("--install", "gemini", "--install", "cursor").returncode == 0
-    assert [*servers_of(path)] == ["portal"]
-    assert person("--undo", "gemini").returncode == 0 and path.read_bytes() == before
-
-
 def test_manifest_that_cannot_be_written_stays(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
     person.manifest.write_text("# my comments\nupstreams:\n  a: {command: x}\n")
     person.manifest.chmod(0o664)
@@ -400,11 +391,16 @@ def test_input_of_vscode_is_the_same_server_once_its_variable_is_set(person: Per
     assert person("--install", "vscode").returncode == 0
 
 
-def test_file_that_was_not_there_is_made_and_removed_again(person: Person) -> None:
+@pytest.mark.parametrize("text", [None, '{"mcpServers": null}'])
+def test_file_without_servers_gets_the_portal_and_is_as_before_once_undone(
+    person: Person, text: str | None
+) -> None:
     person.servers("cursor", time=TIME)
+    path = person.path("gemini") if text is None else person.write("gemini", text)
     assert person("--install", "cursor", "--install", "gemini").returncode == 0
-    assert list(servers_of(person.path("gemini"))) == ["portal"]
-    assert person("--undo", "gemini").returncode == 0 and not person.path("gemini").exists()
+    assert [*servers_of(path)] == ["portal"]
+    assert person("--undo", "gemini").returncode == 0
+    assert (path.read_text() if path.exists() else None) == text
 
 
 @pytest.mark.parametrize("client", ["cursor", "codex"])
