@@ -67,6 +67,7 @@ async def test_calls_are_in_flight_together(run: Runner, script: Script) -> None
         ("raised", "script_error", 2),
         ("syntax", "syntax_error", 2),
         ("recursion", "script_error", 1),
+        ("memory", "memory_limit", 2),
         ("deadlock", "script_error", None),
         ("not_json", "result_not_json", None),
         ("cycle", "result_not_json", None),
@@ -75,7 +76,7 @@ async def test_calls_are_in_flight_together(run: Runner, script: Script) -> None
 async def test_error_has_a_code_and_the_scripts_line(
     run: Runner, script: Script, name: str, code: str, line: int | None
 ) -> None:
-    error = await run.error(script(name))
+    error = await run.error(script(name), limits=Limits(memory_mib=64))
     assert error.code == code and line in (None, error.line)
     assert ".py:" not in error.traceback and "library" not in error.traceback
 
@@ -138,13 +139,9 @@ async def test_limit_ends_the_script_and_the_next_one_runs(
     assert result.error is not None and result.error.code == code, result
     others = [kernel.words.parallel for kernel in KERNELS.values() if kernel is not run.sandbox.kernel]
     assert not [word for word in others if word in result.error.hint]
+    assert all(f"{key} of " in result.error.message for key in limits.model_fields_set)
+    assert all(where(key) in result.error.message for key in limits.model_fields_set)
     assert await run.value(script("call")) == {"count": 3, "id": 9007199254740993}
-
-
-async def test_memory_limit_names_itself_its_place_and_the_line(run: Runner, script: Script) -> None:
-    error = await run.error(script("memory"), limits=Limits(memory_mib=64))
-    assert error.code == "memory_limit" and error.line == 2
-    assert "memory_mib of 64" in error.message and where("memory_mib") in error.message
 
 
 async def test_call_that_nothing_awaits_is_told_and_not_made(run: Runner, script: Script) -> None:
