@@ -1,28 +1,26 @@
 """Question: how much of Python is the Python in the sandbox? CPython's own tests, file by file.
 
-    nice -n 10 python -m benchmarks.language [--suite FOLDER] [--keep] [MODULE ...]
+    nice -n 10 python -m benchmarks.language [--suite FOLDER] [MODULE ...]
 
 The tests come from Debian's newest package for the version inside, else from an installed Python, and run with files
 granted, without the resources that CPython's own runner leaves out, too. What fails is run again by itself, and then
 with the library imported anew and with the suite's own, to know what only a newer library does. It takes about 20
-minutes of one core; interrupted, it goes on where it was. With names of modules it runs those again and shows what
-failed. Numbers go to benchmarks/results/language.json.
+minutes of one core. With names of modules it runs those alone and shows what failed. Numbers go to
+benchmarks/results/language.json.
 """
 
 import argparse
 import asyncio
 import json
 import tempfile
-from collections import Counter
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 from benchmarks.language.file_run import GRANT, Bench, no_calls
-from benchmarks.language.journal import Entry, Journal
 from benchmarks.language.report import FileCount, count, failures, rows, summary
 from benchmarks.language.rules import cannot_apply
 from benchmarks.language.suite import Suite, find_suite
-from benchmarks.language.verdict import Verdict
+from benchmarks.language.verdict import Entry, Verdict
 from benchmarks.measuring import RESULTS, commit, machine
 from manifests.grants import Limits
 from sandbox_runtime.grants.files import open_workspaces
@@ -33,26 +31,22 @@ CACHE = Path(__file__).resolve().parents[2] / ".cache" / "language"
 
 async def run(options: argparse.Namespace) -> None:
     suite = find_suite(options.suite, CACHE)
-    journal = Journal(CACHE / "journal.jsonl")
-    modules = suite.modules()
+    entries: list[Entry] = []
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         suite.link_into(folder / "suite")
         sandbox = await stack.enter_async_context(open_sandbox(workers=1, progress=print))
         workspaces = await stack.enter_async_context(open_workspaces(GRANT, folder, str))
         version = await version_inside(sandbox)
-        for module in options.modules or modules:
-            component = None if options.keep else sandbox.component
-            if not options.modules and journal.has(module, suite.source, component):
-                continue
-            entry = await examine(Bench(sandbox, workspaces, folder), module, suite.source)
-            journal.add(entry)
+        for module in options.modules or suite.modules():
+            entry = await examine(Bench(sandbox, workspaces, folder), module)
+            entries.append(entry)
             show(entry, count(entry, suite.count_tests), with_failures=bool(options.modules))
     if not options.modules:
-        write(suite, version, journal.entries(modules))
+        write(suite, version, entries)
 
 
-async def examine(bench: Bench, module: str, suite_source: str) -> Entry:
+async def examine(bench: Bench, module: str) -> Entry:
     """Run one file; then, by themselves, those of its tests that failed without an excuse."""
     own = await bench.run_file(module)
     doubtful = {number for number in own.failed() if _is_doubtful(own.verdicts[number])}
@@ -62,16 +56,7 @@ async def examine(bench: Bench, module: str, suite_source: str) -> Entry:
     doubtful &= {*fresh.failed()}
     newer = await bench.run_file(module, doubtful, "suite")
     seconds = sum(each.cpu_seconds for each in (own, again, fresh, newer))
-    return Entry(
-        module,
-        bench.sandbox.component,
-        suite_source,
-        round(seconds, 1),
-        own,
-        again.verdicts,
-        fresh.verdicts,
-        newer.verdicts,
-    )
+    return Entry(module, seconds, own, again.verdicts, fresh.verdicts, newer.verdicts)
 
 
 def _is_doubtful(verdict: Verdict) -> bool:
@@ -107,7 +92,6 @@ def write(suite: Suite, version: str, entries: list[Entry]) -> None:
         "commit": commit(),
         "inside": version,
         "suite": suite.source,
-        "files by component": Counter(entry.component[:12] for entry in entries),
         "cpu_minutes": round(sum(entry.cpu_seconds for entry in entries) / 60),
         "summary": summary(counts),
         "failures": failures(counts),
@@ -123,9 +107,6 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--suite", type=Path, help="a folder with CPython's package `test`, and its library")
-    parser.add_argument(
-        "--keep", action="store_true", help="take what other components came to for this one's"
-    )
     parser.add_argument("modules", nargs="*", metavar="MODULE", help="for example test.test_json.test_decode")
     asyncio.run(run(parser.parse_args()))
 

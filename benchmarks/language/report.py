@@ -4,9 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
-from benchmarks.language.journal import Entry
 from benchmarks.language.rules import NEWER, OTHER, RULES, Rule, cannot_apply
-from benchmarks.language.verdict import Verdict
+from benchmarks.language.verdict import Entry, Verdict
 from manifests.json_value import Json
 
 

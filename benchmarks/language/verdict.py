@@ -31,3 +31,15 @@ class FileResult:
 
     def failed(self) -> list[int]:
         return [number for number, verdict in self.verdicts.items() if verdict.outcome == "failed"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One file. `again` are its failed tests run by themselves, `fresh` and `suite` with those libraries."""
+
+    module: str
+    cpu_seconds: float
+    own: FileResult
+    again: dict[int, Verdict]
+    fresh: dict[int, Verdict]
+    suite: dict[int, Verdict]
