@@ -25,7 +25,7 @@ TEXT = "profiles: {%s: {}}\nserver: {reload: watch}\n"
 
 
 class Applied:
-    """The manifests that took effect, by the name of their profile. `may_end` holds the next one up."""
+    """The manifests that took effect, by the name of their profile, and the log. `may_end` holds the next one up."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -34,6 +34,7 @@ class Applied:
         self.changed = anyio.Event()
         self.signalled = anyio.Event()
         self.waiting: list[str] = []
+        self.events: list[Any] = []
 
     async def __call__(self, manifest: Manifest) -> Manifest:
         self.names.append("".join(manifest.portal.profiles))
@@ -47,6 +48,11 @@ class Applied:
             while name not in self.names:
                 await self.changed.wait()
 
+    async def logged(self, *names: str) -> None:
+        with anyio.fail_after(DEADLINE_SECONDS):
+            while [each["event"] for each in self.events] != [*names]:  # noqa: ASYNC110  # a log has no event
+                await anyio.sleep(0.01)
+
 
 @asynccontextmanager
 async def kept(path: Path) -> AsyncIterator[Applied]:
@@ -54,8 +60,9 @@ async def kept(path: Path) -> AsyncIterator[Applied]:
     keeper = ManifestKeeper(load_manifest(path, {}), applied, lambda hashes: None, applied.waiting)
     applied.signalled = keeper._signalled
     async with anyio.create_task_group() as tasks:
-        await tasks.start(keeper.keep, anyio.CancelScope())
-        yield applied
+        with capture_logs() as applied.events:
+            await tasks.start(keeper.keep, anyio.CancelScope())
+            yield applied
         tasks.cancel_scope.cancel()
 
 
@@ -136,10 +143,9 @@ async def test_wrong_or_deleted_manifest_is_told_and_the_next_one_counts(
     manifest: Path, text: str | None, reason: str
 ) -> None:
     async with kept(manifest) as applied:
-        with capture_logs() as events:
-            write(manifest, text) if text else os.unlink(manifest)
-            await logged(events, "manifest_rejected")
-        assert reason in events[0]["reason"] and not applied.names
+        write(manifest, text) if text else os.unlink(manifest)
+        await applied.logged("manifest_rejected")
+        assert reason in applied.events[0]["reason"] and not applied.names
         write(manifest, TEXT % "second")
         await applied.until("second")
 
@@ -155,43 +161,35 @@ def asking(manifest: Path) -> Path:
     return manifest
 
 
-async def logged(events: list[Any], *names: str) -> None:
-    with anyio.fail_after(DEADLINE_SECONDS):
-        while [each["event"] for each in events] != [*names]:  # noqa: ASYNC110  # a log has no event
-            await anyio.sleep(0.01)
-
-
 async def test_change_waits_is_told_once_and_is_applied_as_it_was_accepted(asking: Path) -> None:
     async with kept(asking) as applied:
-        with capture_logs() as events:
-            write(asking, ASKING % "second")
-            await logged(events, "manifest_change_waits")
-            shown = read_files(asking, {})
-            write(asking, ASKING % "second")
-            write(asking, ASKING % "third")
-            await logged(events, *["manifest_change_waits"] * 2)
-            Acceptance(asking).accept(shown)
-            await applied.until("second")
-            await logged(events, *["manifest_change_waits"] * 3)
+        write(asking, ASKING % "second")
+        await applied.logged("manifest_change_waits")
+        shown = read_files(asking, {})
+        write(asking, ASKING % "second")
+        write(asking, ASKING % "third")
+        await applied.logged(*["manifest_change_waits"] * 2)
+        Acceptance(asking).accept(shown)
+        await applied.until("second")
+        await applied.logged(*["manifest_change_waits"] * 3)
         assert applied.names == ["second"]
 
 
-async def accepted_in_vain(asking: Path, events: list[Any], text: str, command: str) -> None:
+async def accepted_in_vain(asking: Path, applied: Applied, text: str, command: str) -> None:
     """Return once a change was accepted that has a command, which failed."""
     write(asking, f"{text}upstreams: {{up: {{command: x, env: {{K: '${{command:{command}}}'}}}}}}\n")
-    await logged(events, "manifest_change_waits")
+    await applied.logged("manifest_change_waits")
     assert not asking.with_name("ran").exists(), "no command runs before it is accepted"
     Acceptance(asking).accept(read_files(asking, {}))
-    await logged(events, "manifest_change_waits", "manifest_rejected")
+    await applied.logged("manifest_change_waits", "manifest_rejected")
 
 
 async def test_accepted_change_that_cannot_be_applied_is_rejected_once(asking: Path) -> None:
     async with kept(asking) as applied:
-        with capture_logs() as events:
-            await accepted_in_vain(asking, events, "", "touch ran no/folder")
-            assert asking.with_name("ran").exists()
-            write(asking, ASKING % "third")
-            await logged(events, "manifest_change_waits", "manifest_rejected", "manifest_change_waits")
+        await accepted_in_vain(asking, applied, "", "touch ran no/folder")
+        assert asking.with_name("ran").exists()
+        write(asking, ASKING % "third")
+        await applied.logged("manifest_change_waits", "manifest_rejected", "manifest_change_waits")
         assert not applied.names
 
 
@@ -200,16 +198,14 @@ async def test_accepted_change_that_could_not_be_applied_waits_no_longer_once_it
 ) -> None:
     accepted = read_files(asking, {})
     async with kept(asking) as applied:
-        with capture_logs() as events:
-            await accepted_in_vain(asking, events, ASKING % "second", "ls vault")
-            write(asking, ASKING % "first")
-            await logged(events, "manifest_change_waits", "manifest_rejected", "manifest_change_waits")
-            Acceptance(asking).accept(accepted)
-            await logged(
-                events,
-                *("manifest_change_waits", "manifest_rejected", "manifest_change_waits"),
-                "manifest_change_withdrawn",
-            )
+        await accepted_in_vain(asking, applied, ASKING % "second", "ls vault")
+        write(asking, ASKING % "first")
+        await applied.logged("manifest_change_waits", "manifest_rejected", "manifest_change_waits")
+        Acceptance(asking).accept(accepted)
+        await applied.logged(
+            *("manifest_change_waits", "manifest_rejected", "manifest_change_waits"),
+            "manifest_change_withdrawn",
+        )
     assert applied.waiting == [] and applied.names == []
 
 
@@ -218,26 +214,24 @@ async def test_accepted_change_that_could_not_be_applied_waits_until_it_is_accep
 ) -> None:
     """Nothing in the files changes in between: a command of theirs had failed."""
     async with kept(asking) as applied:
-        with capture_logs() as events:
-            await accepted_in_vain(asking, events, ASKING % "second", "ls vault")
-            files = read_files(asking, {})
-            assert applied.waiting == ["portal.yaml"]
-            (asking.with_name("vault") / "secret").mkdir(parents=True)
-            assert read_files(asking, {}) == files
-            Acceptance(asking).accept(files)
-            with anyio.fail_after(DEADLINE_SECONDS):
-                while applied.waiting:  # noqa: ASYNC110  # a list has no event
-                    await anyio.sleep(0.01)
+        await accepted_in_vain(asking, applied, ASKING % "second", "ls vault")
+        files = read_files(asking, {})
+        assert applied.waiting == ["portal.yaml"]
+        (asking.with_name("vault") / "secret").mkdir(parents=True)
+        assert read_files(asking, {}) == files
+        Acceptance(asking).accept(files)
+        with anyio.fail_after(DEADLINE_SECONDS):
+            while applied.waiting:  # noqa: ASYNC110  # a list has no event
+                await anyio.sleep(0.01)
         assert applied.names == ["second"]
 
 
 async def test_change_that_is_taken_back_waits_no_more(asking: Path) -> None:
     async with kept(asking) as applied:
-        with capture_logs() as events:
-            write(asking, ASKING % "second")
-            await logged(events, "manifest_change_waits")
-            write(asking, ASKING % "first")
-            await logged(events, "manifest_change_waits", "manifest_change_withdrawn")
+        write(asking, ASKING % "second")
+        await applied.logged("manifest_change_waits")
+        write(asking, ASKING % "first")
+        await applied.logged("manifest_change_waits", "manifest_change_withdrawn")
         assert not applied.names
 
 
@@ -245,10 +239,9 @@ async def test_change_that_is_taken_back_waits_no_more(asking: Path) -> None:
 async def test_broken_or_open_file_is_told_and_changes_nothing(asking: Path, text: str, mode: int) -> None:
     file = asking if text.startswith("up") else asking.with_name("portal.env")
     async with kept(asking) as applied:
-        with capture_logs() as events:
-            file.write_text(text)
-            file.chmod(mode)
-            await logged(events, "manifest_rejected")
+        file.write_text(text)
+        file.chmod(mode)
+        await applied.logged("manifest_rejected")
         assert not applied.names
 
 
@@ -259,13 +252,12 @@ async def test_decision_is_not_for_what_comes_after_a_file_that_could_not_be_rea
         raise OSError("away")
 
     async with kept(asking) as applied:
-        with capture_logs() as events:
-            with monkeypatch.context() as patch:
-                patch.setattr(reload, "read_files", unread)
-                applied.signalled.set()
-                await logged(events, "manifest_rejected")
-            write(asking, ASKING % "third")
-            await logged(events, "manifest_rejected", "manifest_change_waits")
+        with monkeypatch.context() as patch:
+            patch.setattr(reload, "read_files", unread)
+            applied.signalled.set()
+            await applied.logged("manifest_rejected")
+        write(asking, ASKING % "third")
+        await applied.logged("manifest_rejected", "manifest_change_waits")
         assert not applied.names
 
 
@@ -274,10 +266,10 @@ async def test_defect_in_a_reload_ends_no_portal(manifest: Path, monkeypatch: py
         raise RuntimeError("a defect")
 
     async with kept(manifest) as applied:
-        with capture_logs() as events, monkeypatch.context() as patch:
+        with monkeypatch.context() as patch:
             patch.setattr(Applied, "__call__", fail)
             write(manifest, TEXT % "second")
-            await logged(events, "manifest_rejected")
+            await applied.logged("manifest_rejected")
         write(manifest, TEXT % "third")
         await applied.until("third")
 
