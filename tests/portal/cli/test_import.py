@@ -247,7 +247,7 @@ def test_manifest_that_is_there_keeps_its_text(person: Person) -> None:
     assert person("--add").returncode == 0
     now = person.manifest.read_bytes().decode()
     start, end = text.split("upstreams:\r\n")
-    assert now.startswith(start) and now.endswith(end)
+    assert now.startswith(start) and now.endswith(f"[mcp-server-time]\r\n\r\n{end}")
     values = dict.fromkeys(("GITHUB_API_KEY", "GITHUB_TOKEN"), "x")
     assert set(load_manifest(person.manifest, values).portal.upstreams) == {"mine", "github", "time"}
     assert person("--add").returncode == 0 and person.manifest.read_bytes().decode() == now
@@ -703,10 +703,3 @@ def test_header_is_literal_only_if_neither_name_nor_value_may_be_a_credential(
 ) -> None:
     spec = person.spec("cursor", {"url": "https://a.example", "headers": {header: value}})
     assert (spec["headers"][header] == value) is is_literal
-
-
-def test_one_blank_line_is_around_what_is_added(person: Person) -> None:
-    person.manifest.write_text("upstreams:\n  mine: {command: x}\n")
-    person.servers("cursor", a={"command": "a"})
-    assert person("--add").returncode == 0
-    assert "  a: {command: a}\n\n  mine:" in person.manifest.read_text()
