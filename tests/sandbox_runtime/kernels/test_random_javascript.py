@@ -1,7 +1,7 @@
 """Whatever a script in JavaScript awaits, in whatever way, and however its calls end: its replay is the same run."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from manifests.grants import Limits
@@ -85,16 +85,5 @@ async def sandbox(one: OneSandbox) -> Sandbox:
 
 @given(script=SCRIPTS)
 async def test_replay_of_any_script_is_the_same_run(sandbox: Sandbox, script: str) -> None:
-    await _is_replayed(sandbox, script)
-
-
-@pytest.mark.release
-@settings(max_examples=1000)
-@given(script=SCRIPTS)
-async def test_replay_of_a_thousand_scripts_is_the_same_run(sandbox: Sandbox, script: str) -> None:
-    await _is_replayed(sandbox, script)
-
-
-async def _is_replayed(sandbox: Sandbox, script: str) -> None:
     result = await Recorder(sandbox).and_replay(script, limits=LIMITS, port=ChancePort())
     assert result.error is None or result.error.code in ENDS, (script, result.error)
