@@ -2,7 +2,6 @@
 
 import sys
 from argparse import Namespace
-from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -25,7 +24,6 @@ from portal.records.store.records import ASKING, OPEN, StoreError
 from portal.runs.answer import Answer
 from portal.server.portal import Portal
 from sandbox_runtime.result import RunError
-from upstreams.fleet import Fleet
 
 _KERNELS: Final = dict.fromkeys((".js", ".mjs", ".ts", ".mts"), JAVASCRIPT)
 
@@ -43,13 +41,13 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
         terminal.error(f"cannot read {options.script}: {error}")
         return 2
     ledger, output_tokens = Ledger(), manifest.portal.server.output_tokens
-
-    async def await_upstreams(fleet: Fleet, names: Collection[str]) -> None:
-        # Upstreams end with this command, so each start counts as the only attempt.
-        await upstreams_tried(fleet, terminal, names)
-
     async with open_portal(
-        manifest, terminal.note, profile=options.profile, await_upstreams=await_upstreams, runs="own"
+        manifest,
+        terminal.note,
+        profile=options.profile,
+        # Upstreams end with this command, so each start counts as the only attempt.
+        await_upstreams=lambda fleet, names: upstreams_tried(fleet, terminal, names),
+        runs="own",
     ) as portal:
         try:
             kernel = options.kernel or _KERNELS.get(options.script.suffix.lower())
