@@ -171,7 +171,7 @@ def test_the_kubernetes_manifests_are_valid() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_both_examples_have_the_same_settings(tmp_path: Path) -> None:
+def test_both_examples_have_the_same_settings() -> None:
     objects = [*yaml.safe_load_all((EXAMPLE / "kubernetes.yaml").read_text())]
     (manifest,) = (each["data"]["portal.yaml"] for each in objects if each["kind"] == "ConfigMap")
     theirs, ours = yaml.safe_load(manifest), yaml.safe_load((EXAMPLE / "portal.yaml").read_text())

@@ -93,7 +93,7 @@ async def test_runs_of_portals_that_ended_are_told_from_their_stores(
     assert await told(capsys) == (1, [])
 
 
-def test_command_imports_nothing_that_takes_long(tmp_path: Path) -> None:
+def test_command_imports_nothing_that_takes_long() -> None:
     heavy = ["structlog", "pydantic", "pydantic_core", "mcp", "yaml", "psycopg"]
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-m", "portal", "status"], capture_output=True, text=True
