@@ -16,7 +16,6 @@ from sandbox_runtime.grants.run_grants import RunGrants
 from sandbox_runtime.guest_json import parse
 from sandbox_runtime.recording import Event, Mask, Record
 from sandbox_runtime.replay import Repetition, replay, resume
-from sandbox_runtime.result import RunResult
 from sandbox_runtime.sandbox import Sandbox
 from sandbox_runtime.worker.run_host import ReplayLog, Timeline
 from tests.sandbox_runtime.replay.recorder import RECORD, Recorder, facts, index_of, kept
@@ -49,23 +48,17 @@ class CountingPort:
         return Outcome(call.arguments)
 
 
-async def resumed(sandbox: Sandbox, record: Record, port: CountingPort) -> tuple[RunResult, Record]:
-    repetition = Repetition(kept(record), goes_on=True)
-    result = await resume(sandbox, repetition, where, port)
-    assert repetition.record is not None
-    return result, repetition.record
-
-
 async def test_run_is_taken_up_after_any_event_to_the_same_end(sandbox: Sandbox, recorded: Recorder) -> None:
     result, record = await recorded(SCRIPT, port=CountingPort())
     assert result is not None
     for length in range(len(record.events)):
         port, beginning = CountingPort(), record.until(length)
-        again, whole = await resumed(sandbox, beginning, port)
-        assert facts(again) == facts(result)
+        repetition = Repetition(kept(beginning), goes_on=True)
+        assert facts(await resume(sandbox, repetition, where, port)) == facts(result)
         assert port.seen.total() == 4 - len(list(beginning.answers()))
         assert set(port.seen.values()) <= {1}
-        assert facts(await replay(sandbox, kept(whole), where)) == facts(result)
+        assert repetition.record is not None
+        assert facts(await replay(sandbox, kept(repetition.record), where)) == facts(result)
 
 
 async def test_calls_and_their_ledger_count_on(sandbox: Sandbox, recorded: Recorder) -> None:
