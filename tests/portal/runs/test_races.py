@@ -250,6 +250,20 @@ async def test_a_store_that_cannot_be_read_does_not_end_the_wait_of_a_run(
         assert (await approved(portal, answer["run_id"]))["result"] == 1
 
 
+async def test_a_call_under_way_may_have_happened_when_its_run_is_read_or_cancelled(tmp_path: Path) -> None:
+    peer = git(push=never)
+    async with opened(tmp_path, {"git": peer}, runs=SOON) as portal:
+        started = await portal.call("execute_code", code="await git.push()", background=True)
+        assert started.structured_content is not None
+        run = started.structured_content["run_id"]
+        await peer.until(lambda: len(peer.calls) == 1)
+        for status in ("running", "cancelled"):
+            answer = await portal.portal.runs.answer(run, None)
+            assert [answer.status, *(row["state"] for row in answer.calls)] == [status, "unknown"]
+            if status == "running":
+                await portal.portal.runs.cancel(run, None)
+
+
 async def test_a_portal_that_lost_a_run_does_not_end_it_later(tmp_path: Path) -> None:
     """Another one goes on with it. Its client had left with `waiting`, so none has the answer of this one."""
     has_begun, may_answer = anyio.Event(), anyio.Event()
