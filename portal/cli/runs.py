@@ -168,8 +168,7 @@ async def watch(manifest: Manifest, options: Namespace, terminal: Terminal) -> i
                 while rows := tables.log_after(seen[tables], run):
                     seen[tables] = rows[-1].n
                     for row in rows:
-                        called = {"seq": row.seq, "function": row.function} if row.seq else {}
-                        view = {"at": iso(row.at), "run_id": row.run, "kind": row.kind, **called}
+                        view = {"at": iso(row.at), "run_id": row.run, "kind": row.kind, **row.call}
                         text = json.dumps(view) if options.json else "  ".join(map(str, view.values()))
                         terminal.line(text.rstrip())
             await anyio.sleep(_POLL_SECONDS if is_open else 0)

@@ -257,8 +257,7 @@ def _log_page(tables: RunTables, run: str, after: int) -> tuple[list[LogRow], bo
 
 
 def _event(row: LogRow) -> str:
-    call: dict[str, Json] = {"seq": row.seq, "function": row.function} if row.seq else {}
-    data = encode({"run_id": row.run, "at": iso(row.at), **call}).decode()
+    data = encode({"run_id": row.run, "at": iso(row.at), **row.call}).decode()
     return f"id: {row.n}\nevent: {row.kind}\ndata: {data}\n\n"
 
 

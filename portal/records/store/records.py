@@ -10,6 +10,7 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from cryptography.fernet import Fernet, InvalidToken
 
+from manifests.json_value import Json
 from portal.base.errors import PortalError
 
 RunState: TypeAlias = Literal["running", "waiting", "ok", "error", "refused", "cancelled", "expired", "stuck"]
@@ -179,6 +180,11 @@ class LogRow:
     kind: str
     seq: int = 0
     function: str = ""
+
+    @property
+    def call(self) -> dict[str, Json]:
+        """`{seq?, function?}`: `intended` and `waiting` name the function."""
+        return {name: value for name, value in (("seq", self.seq), ("function", self.function)) if value}
 
 
 @dataclass(frozen=True, slots=True)

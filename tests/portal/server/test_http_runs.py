@@ -168,8 +168,9 @@ async def test_events_of_a_run_come_in_pages_end_with_it_and_go_on_after_each_id
     for number in ("x", "-1", "1.5", "9" * 40, "١"):
         response = await client.get(f"/runs/{run}/events", headers={"Last-Event-ID": number.encode()})
         assert error_of(response) == (400, "invalid_arguments")
-    first = json.loads(next(line for line in stream.text.split("\n") if line.startswith("data: "))[6:])
-    assert first["run_id"] == run
+    told = [json.loads(line[6:]) for line in stream.text.split("\n") if line.startswith("data: ")]
+    assert told[0]["run_id"] == run
+    assert [each["function"] for each in told if "function" in each] == ["store.merge"]
 
 
 async def test_head_of_a_stream_ends_while_its_run_goes_on(kept: KeptRuns) -> None:
