@@ -4,6 +4,7 @@ Rule 1: a request for another owner's run gets exactly the answer for one that d
 Rule 2: what changes a run is `application/json`. A browser sends that to another origin only after a preflight.
 """
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -138,6 +139,8 @@ class RunRoutes:
             answer = await self.runs.answer(run, owner)
         except StoreError as error:  # it has started: a client that reads of a failure would start it again
             log.error("runs_not_read", run=run, error=str(error))
+        except asyncio.CancelledError:
+            pass  # the portal ends, and another one goes on with the run: the same holds
         return await _json(answer.structured, 202 if answer.status in OPEN else 200, Location=f"/runs/{run}")
 
     async def listed(self, request: Request) -> Response:

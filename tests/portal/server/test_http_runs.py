@@ -1,5 +1,6 @@
 """Runs over HTTP: access, and notifications while they run."""
 
+import asyncio
 import json
 import sqlite3
 from collections.abc import AsyncIterator
@@ -60,6 +61,18 @@ async def test_caller_that_waits_gets_the_answer_of_a_run_that_ends_in_time(clie
     assert (ended.status_code, ended.json()["status"]) == (200, "ok")
     late = await client.post("/runs?wait=0.01", json={"code": "hang"})
     assert (late.status_code, late.json()["status"]) == (202, "running")
+
+
+async def test_caller_that_waits_when_the_portal_ends_gets_the_run(
+    kept: KeptRuns, client: AsyncClient
+) -> None:
+    request = asyncio.create_task(client.post("/runs?wait=60", json={"code": "hang"}))
+    with anyio.fail_after(DEADLINE_SECONDS):
+        while not (runs := (await client.get("/runs")).json()["runs"]):  # noqa: ASYNC110
+            await anyio.sleep(0.01)
+        request.cancel()  # as the server does once `drain_seconds` are over
+        response = await request
+    assert (response.status_code, response.json()["run_id"]) == (202, runs[0]["run_id"])
 
 
 async def test_runs_are_listed_newest_first_and_those_that_go_on_alone(client: AsyncClient) -> None:
