@@ -19,7 +19,15 @@ import structlog
 from manifests.errors import ManifestError
 from manifests.loader import read_files, written
 from manifests.manifest import Manifest
-from manifests.own_files import ManifestFiles, check_state, differing, lock_path, state_folder, write_whole
+from manifests.own_files import (
+    UNFINISHED,
+    ManifestFiles,
+    check_state,
+    differing,
+    lock_path,
+    state_folder,
+    write_whole,
+)
 from manifests.references import env_path
 from portal.app.running import PORTALS, RunningPortal, announced, running_portals
 
@@ -74,7 +82,8 @@ class Acceptance:
         write_whole(self.record, json.dumps(files.hashes).encode())
         if not portals_of(self.path):  # running portals may use their component for long
             for path in {*self.folder.iterdir()} - {*copies, self.record, self.folder / "held"}:
-                path.unlink(missing_ok=True)
+                if not path.name.startswith(UNFINISHED):  # a portal that starts now may be writing it
+                    path.unlink(missing_ok=True)
 
     def with_copies(self, manifest: Manifest) -> Manifest:
         """The manifest with the accepted copy of its component, if there is one: no one else changes that."""
