@@ -141,6 +141,28 @@ async def test_reason_of_a_denial_reaches_the_script(desk: Desk, chromium: Chrom
     assert "paid already" in (await desk.answer(run))["result"] and desk.company.sent == before
 
 
+async def test_decision_without_an_answer_is_told_until_it_is_tried_again(
+    desk: Desk, chromium: Chromium
+) -> None:
+    tab = await desk.tab(chromium)
+    chromium.tabs.remove(tab)  # what fails here is on its console
+    run = await asking(desk, REFUND, tab)
+    await tab.open(f"{desk.base}/approvals")
+    lost = ("#said [role=alert]", "try again")
+    for end in (lambda route: route.fulfill(status=503), lambda route: route.abort()):
+        await tab.page.route("**/answers/1", end)
+        async with tab.page.expect_request("**/answers/1"):
+            await tab.click(f"{form_of(run, 1)} button.as-is")
+        await tab.shows(*lost, count=1)
+        await tab.shows(form_of(run, 1), count=1)
+    await tab.page.unroute("**/answers/1")
+    await tab.click(f"{form_of(run, 1)} button.as-is")
+    await tab.shows(form_of(run, 1), count=0)
+    await tab.shows(*lost, count=0)
+    await tab.page.context.close()
+    await desk.until(run, "ok")
+
+
 async def test_everything_is_read_and_decided_without_scripts(desk: Desk, chromium: Chromium) -> None:
     tab = await desk.tab(chromium, java_script_enabled=False)
     for heading in ("Approvals", "Runs", "Overview"):

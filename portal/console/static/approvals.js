@@ -24,6 +24,21 @@ document.addEventListener("htmx:after:swap", () => {
 });
 countChosen();
 
+// htmx shows no answer of 5xx, and says nothing if none comes. Then no one knows whether the decision arrived.
+const lost = Object.assign(document.createElement("p"), {
+  className: "flash bad",
+  role: "alert",
+  textContent: "No answer came from the portal, so this may not be decided. If the call still waits here, try again.",
+});
+function tell(event, ...told) {
+  if (event.detail.ctx?.sourceElement.matches("form.ask")) document.getElementById("said").replaceChildren(...told);
+}
+document.addEventListener("htmx:before:request", event => tell(event));
+document.addEventListener("htmx:error", event => tell(event, lost));
+document.addEventListener("htmx:response:error", event => {
+  if (event.detail.ctx.response.status >= 500) tell(event, lost);
+});
+
 function look() {
   const gone = document.getElementById("gone");
   if (gone) gone.hidden = !location.hash.startsWith("#run_") || !!document.getElementById(location.hash.slice(1));
