@@ -298,7 +298,9 @@ class Response(NotSerializable):
 
 def _with_query(url: str, params: Any) -> str:
     if isinstance(params, Mapping):
-        params = {name: value for name, value in params.items() if value is not None}
+        params = [*params.items()]
+    if isinstance(params, list | tuple):
+        params = [each for each in params if each[1:] != (None,)]
     if not params:
         return url
     base, mark, fragment = url.partition("#")

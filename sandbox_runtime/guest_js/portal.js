@@ -114,8 +114,8 @@ const portal = {
     }
     const isForm = body instanceof URLSearchParams && !sent.some(([name]) => name.toLowerCase() === "content-type");
     if (isForm) sent.push(["Content-Type", "application/x-www-form-urlencoded;charset=UTF-8"]);
-    const hasPairs = typeof params?.[Symbol.iterator] === "function";
-    const pairs = hasPairs ? params : Object.entries(params ?? {}).filter(([, value]) => value !== undefined && value !== null);
+    const all = typeof params?.[Symbol.iterator] === "function" ? params : Object.entries(params ?? {});
+    const pairs = typeof all === "string" ? all : [...all].filter(([, value]) => value !== undefined && value !== null);
     const query = `${new URLSearchParams(pairs)}`, [base, ...fragment] = `${url}`.split("#");
     const given = { url: [query ? `${base}${base.includes("?") ? "&" : "?"}${query}` : base, ...fragment].join("#"), method: method.toUpperCase(), headers: sent };
     if (body !== undefined && body !== null) given.body = toBase64(bytesOf(body));

@@ -41,9 +41,10 @@ async def test_answer_is_there_as_text_json_and_bytes(fetch: FetchRunner, server
     assert fetch.states == ["done"]
 
 
-async def test_request_is_sent_as_it_was_meant(fetch: FetchRunner, server: Server) -> None:
+@pytest.mark.parametrize("params", ['{"y": ["ä", 2], "z": None}', '[("y", ["ä", 2]), ("z", None)]'])
+async def test_request_is_sent_as_it_was_meant(fetch: FetchRunner, server: Server, params: str) -> None:
     script = (
-        f'await portal.fetch("{server.base}/a?x=1", method="put", params={{"y": ["ä", 2], "z": None}},\n'
+        f'await portal.fetch("{server.base}/a?x=1", method="put", params={params},\n'
         '    json={"k": "ü"}, headers={"X-One": "1", "Authorization": "Bearer t", "Accept": "text/html"})\n1'
     )
     await fetch.value(script)

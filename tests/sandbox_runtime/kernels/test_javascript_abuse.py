@@ -97,7 +97,8 @@ async def test_call_in_a_function_that_nothing_awaits_is_told_so(run: Runner) ->
         ("5", b"5"),
     ],
 )
-async def test_body_of_a_fetch_is_sent_as_its_bytes(run: Runner, body: str, sent: bytes) -> None:
+@pytest.mark.parametrize("params", ["{a: 0, b: null}", "[['a', 0], ['b', null]]"])
+async def test_body_of_a_fetch_is_sent_as_its_bytes(run: Runner, body: str, sent: bytes, params: str) -> None:
     bodies: list[bytes] = []
     kinds: list[Json] = []
     urls: list[Json] = []
@@ -108,7 +109,7 @@ async def test_body_of_a_fetch_is_sent_as_its_bytes(run: Runner, body: str, sent
         bodies.append(base64.b64decode(str(call.arguments["body"])))
         return Outcome({"status": 200, "url": "", "headers": [], "body": ""})
 
-    script = f"(await portal.fetch('https://a.b', {{method: 'POST', params: {{a: 0, b: null}}, body: {body}}})).status"
+    script = f"(await portal.fetch('https://a.b', {{method: 'POST', params: {params}, body: {body}}})).status"
     assert await run.value(script, port=fetch) == 200
     assert (bodies, urls) == ([sent], ["https://a.b?a=0"])
     assert ("x-www-form-urlencoded" in f"{kinds}") == ("URLSearchParams" in body)
