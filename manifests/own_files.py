@@ -90,7 +90,7 @@ def read_capped(path: Path, max_bytes: int) -> tuple[bytes, int]:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise FileNotFoundError(error.errno, error.strerror) from error
     except OSError as error:
-        raise ManifestError([Problem(unreadable(error, path))], path.name) from None
+        raise ManifestError([Problem(unreadable(error, path))], path.name or str(path)) from None
     if content is None or len(content) > max_bytes:
         message = f"is larger than {max_bytes} bytes" if stat.S_ISREG(mode) else "is not a regular file"
         raise ManifestError([Problem(message)], path.name)

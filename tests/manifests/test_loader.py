@@ -273,6 +273,12 @@ def test_what_is_known_of_a_reference_has_to_fit(tmp_path: Path, text: str, envi
         check_written(read_files(tmp_path / "portal.yaml", environ), environ)
 
 
+def test_folder_instead_of_a_manifest_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ManifestError, match=r"^\.: "):
+        read_files(Path("."), {})
+
+
 def test_middleware_is_as_large_as_a_manifest_at_most(tmp_path: Path) -> None:
     (tmp_path / "portal.yaml").write_text(CODE)
     for size, is_refused in ((MAX_BYTES, False), (MAX_BYTES + 1, True)):
