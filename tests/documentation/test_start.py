@@ -1,6 +1,9 @@
 """The pages for newcomers work as printed: quickstarts, troubleshooting, and what a model is told."""
 
+import os
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 from tests.documentation.test_snippets import ROOT, tickets
@@ -28,6 +31,20 @@ async def test_the_script_that_models_are_shown_runs(tmp_path: Path) -> None:
     assert (answer["status"], answer["notices"]) == ("ok", []), answer
     assert answer["result"] == {"open": 2, "owners": ["ann"], "failed": []}
     assert len(text.split()) <= 250
+
+
+def test_setup_finds_an_interpreter_in_a_folder_with_a_space(tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    for name in ("setup", "steps.bash"):
+        shutil.copy(ROOT / "scripts" / name, tmp_path / "scripts")
+    old = tmp_path / "my python"
+    old.write_text("#!/bin/sh\necho Python 2.7.18; exit 1\n")
+    old.chmod(0o700)
+    environ = {**os.environ, "PYTHON": str(old)}
+    done = subprocess.run(
+        [tmp_path / "scripts/setup"], env=environ, capture_output=True, text=True, check=False
+    )
+    assert f"{old} is Python 2.7.18" in done.stderr
 
 
 def test_quickstarts_begin_alike_and_undo_what_they_install() -> None:
