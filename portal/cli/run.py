@@ -60,7 +60,8 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
             with anyio.CancelScope(shield=True):
                 await _tell_interrupted(portal, ledger, manifest, options, terminal)
             raise
-    print_answer(answer, options.json, terminal, output_tokens)
+        # Upstreams may take long to end, and who does not wait for that must not lose the answer.
+        print_answer(answer, options.json, terminal, output_tokens)
     return 0 if answer.status == "ok" else 1
 
 

@@ -82,6 +82,25 @@ async def test_it_waits_for_a_run_that_goes_on_before_its_wait_is_told(
     assert (command.statuses, command.told.results) == ([0], [4499998500000])
 
 
+async def test_answer_is_there_before_the_upstreams_have_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = run.open_portal
+
+    @asynccontextmanager
+    async def opening(*given: Any, **named: Any) -> AsyncIterator[Any]:
+        async with usual(*given, **named) as portal:
+            yield portal
+            await anyio.sleep_forever()
+
+    monkeypatch.setattr(run, "open_portal", opening)
+    async with running(tmp_path, "1 + 1") as command:
+        while not command.told.results:  # noqa: ASYNC110
+            await anyio.sleep(0.01)
+        command.scope.cancel()
+    assert command.told.results == [2]
+
+
 async def test_interrupted_it_says_that_a_run_which_has_waited_stays_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
