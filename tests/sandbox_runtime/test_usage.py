@@ -7,7 +7,7 @@ import pytest
 from sandbox_runtime.guest.analysis.usage import UNKNOWN, Usage
 from sandbox_runtime.guest.script import Script
 
-NAMESPACES = frozenset({"git", "files", "weather"})
+NAMESPACES = frozenset({"git", "files", "weather", "search"})
 
 
 def usage(text: str, *known: str) -> Usage:
@@ -115,7 +115,7 @@ def test_names_are_the_namespaces_a_script_mentions(text: str, names: set[str]) 
         ("def f():\n    portal.sleep(1).x\nf()", ["not_awaited"]),
         ("await portal.ask('?')", ["not_there"]),
         ("x = portal.log\nx('?')", ["not_there"]),
-        ("portal.run.id, portal.Response, portal.text([]), portal.__name__", []),
+        ("portal.run.id, portal.Response, portal.text([]), portal.search('x'), portal.__name__", []),
         ("portal.ask('?') if hasattr(portal, 'ask') else 1", []),
         ("portal.mine = 1\nprint(portal.mine)", []),
         ("async def ask(): return await portal.approve('?')\nif ask(): print(1)", ["not_awaited"]),

@@ -201,7 +201,7 @@ class Usage:
                 yield [node.lineno, "not_called", message, f"Write {function}(...)."]
         for call in names.all_of(ast.Call):
             path = names.path(call.func) or ()
-            if len(path) == 2 and path[1] in names.namespaces:
+            if len(path) == 2 and path[0] == LIBRARY and path[1] in names.namespaces:
                 message = f"{path[1]} is a namespace, not a function"
                 yield [call.lineno, "not_a_function", message, "Call one of its functions."]
             if is_condition(names, call) and names.is_async(call.func):

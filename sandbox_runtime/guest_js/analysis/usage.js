@@ -141,7 +141,7 @@ class Usage {
     }
     for (const { callee, start, arguments: [first] } of names.all("CallExpression")) {
       const path = names.path(callee);
-      if (path?.length === 2 && names.namespaces.has(path[1])) {
+      if (path?.length === 2 && path[0] === TOOLS && names.namespaces.has(path[1])) {
         yield [this.lineOf(start), "not_a_function", `${path[1]} is a namespace, not a function`, "Call one of its functions."];
       }
       if (callee.type === "MemberExpression" && keyOf(callee) === "forEach" && first && names.isAsync(first)) {

@@ -17,7 +17,7 @@ from tests.sandbox_runtime.running import Runner
 
 pytestmark = pytest.mark.anyio
 
-NAMESPACES = ("crypto", "files", "git", "time_", "weather")
+NAMESPACES = ("crypto", "files", "git", "search", "time_", "weather")
 ROOT = Path(__file__).parents[3]
 
 
@@ -394,7 +394,7 @@ PROBLEMS: list[tuple[str, list[str]]] = [
     ("const f = async () => {}\nfunction g() { f() }\ng()", ["not_awaited"]),
     ("await new Promise((end) => { const f = async () => { end(await git.log({})) }; f() })", []),
     ("await portal.ask('?'); portal.files", ["not_there"] * 2),
-    ("portal.run.id, portal.sleep(0), portal.readResource", []),
+    ("portal.run.id, portal.sleep(0), portal.readResource, portal.search('x')", []),
     ("const r = await git.log({})\nr.content[0].text; for (const x of r) f(x)", ["keys_only"] * 2),
     ("const r = await git.log({}); Object.keys(r); r['a']; r.toString()", ["keys_only"]),
 ]
