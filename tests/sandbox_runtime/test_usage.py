@@ -33,7 +33,7 @@ def usage(text: str, *known: str) -> Usage:
         ("'git.log()'", []),
         ("if hasattr(git, 'maybe'):\n    git.maybe()\ngit.log", [("git", "log", 3)]),
         ("nothing.log()", [("nothing", "log", 1)]),
-        ("log()", [("", "log", 1)]),
+        ("log('', 'The end.')", [("", "log", 1)]),
         ("from x import *\nlog()", []),
     ],
 )

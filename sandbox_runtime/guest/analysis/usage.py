@@ -50,7 +50,7 @@ class Usage:
         self._literals = _MAX_LITERALS
         self._tainted = _tainted(names)
         texts = {node.value for node in names.all_of(ast.Constant) if isinstance(node.value, str)}
-        self._texts = texts.union(*(text.split(".") for text in texts if len(text) < _MAX_TEXT_CHARS))
+        self._texts = texts.union(*(text.split(".") for text in texts if len(text) < _MAX_TEXT_CHARS)) - {""}
         checks = any(node.id in _TYPE_CHECKS for node in names.all_of(ast.Name))
         self._checks_types = checks or any(names.all_of(ast.Match))
         reachability = _Reachability(names)
