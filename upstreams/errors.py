@@ -20,7 +20,7 @@
     ├── UpstreamIncompleteError         it asked for more input, and the call did not complete: it may have acted
     │   └── UpstreamUnansweredError     the request for input was not answered within the call's deadline
     └── UpstreamRefusedError            it answered with a JSON-RPC or HTTP error
-        ├── UpstreamInternalError       its own failure: another call would have failed, too
+        ├── UpstreamInternalError       its own failure, or so it says: the call may be wrong
         ├── UpstreamSessionError        it no longer knows the session
         ├── UpstreamBusyError           HTTP 429: try again later
         ├── UpstreamUnauthorizedError   HTTP 401: the credentials are not accepted
@@ -181,8 +181,8 @@ class UpstreamRefusedError(UpstreamError):
 
 class UpstreamInternalError(UpstreamRefusedError):
     hint = (
-        "The upstream failed while it handled the call. Other arguments will hardly help: try again later, or tell"
-        " the operator."
+        "The upstream failed while it handled the call. If its text is about an argument, pass another one; else try"
+        " again later, or tell the operator."
     )
 
 

@@ -77,6 +77,7 @@ def test_is_error_may_be_text(is_error: object, read: bool) -> None:
         (-32002, "Resource not found", UpstreamRefusedError),
         (404, "no such issue", UpstreamRefusedError),
         (-32603, "Internal error", UpstreamInternalError),
+        (-32603, "open /data/tea.xlsx: no such file or directory", UpstreamInternalError),
         (-32000, "database is locked", UpstreamInternalError),
         (-32099, "out of quota", UpstreamInternalError),
         (500, "oh", UpstreamInternalError),
@@ -93,6 +94,8 @@ def test_only_an_error_about_the_call_blames_it(code: int, message: str, kind: t
     assert found is kind
     assert (found.code, found.outcome) == ("upstream_refused", "failed")
     assert ("Change the call" in found.hint) == (kind is UpstreamRefusedError)
+    # Most SDKs send -32603 for whatever a tool raises, also about an argument.
+    assert ("If its text is about an argument" in found.hint) == (kind is UpstreamInternalError)
 
 
 async def test_progress_that_comes_with_the_answer_is_told_before_it(raw: WatchedFleet) -> None:
