@@ -208,6 +208,9 @@ def _modern(raw: dict[str, Json]) -> dict[str, Json]:
     if "oneOf" in raw:  # beside an `anyOf` it is left to the upstream
         modern.setdefault("anyOf", raw["oneOf"])
     is_open = "additionalProperties" not in raw and raw.get("unevaluatedProperties", False) is not False
+    # A record that FastMCP for TypeScript closed: its keys have a rule, and it may have none.
+    has_none = raw.get("additionalProperties") is False and not raw.get("properties")
+    is_open |= has_none and "propertyNames" in raw
     if is_open or raw.get("patternProperties"):  # patterns are not evaluated
         modern["additionalProperties"] = True
     if isinstance(raw.get("items"), list):

@@ -29,6 +29,11 @@ def annotation(schema: Json, **definitions: Json) -> str:
             "list[str | None]",
         ),
         ({"type": "object", "additionalProperties": {"type": "integer"}}, "dict[str, int]"),
+        (
+            {"type": "object", "propertyNames": {}, "additionalProperties": {"type": "integer"}},
+            "dict[str, int]",
+        ),
+        ({"type": "object", "propertyNames": {}, "additionalProperties": False}, "dict[str, Any]"),
         ({"type": "string", "enum": ["a", 1]}, "Literal['a']"),
         ({"enum": ["a", 1, True, None]}, "Literal['a', 1, True] | None"),
         ({"enum": [{"a": 1}, ["b"]]}, "dict[str, Any] | list[Any]"),

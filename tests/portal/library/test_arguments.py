@@ -67,6 +67,11 @@ def test_others_are_passed_on_by_a_tool_that_takes_them() -> None:
     assert "more is 'x', not an int" in refusal(compiled, {"more": "x"})
 
 
+def test_record_that_its_server_closed_takes_any_key() -> None:
+    record = {"type": "object", "propertyNames": TEXT, "additionalProperties": False}
+    assert bind(function(arguments(a=record)), {"a": {"b": 1}}) == {"a": {"b": 1}}
+
+
 def test_broken_part_of_a_schema_refuses_nothing_but_its_neighbours_still_do() -> None:
     compiled = function(arguments(a={"type": "invalid", "minimum": "x"}, b={"type": "integer"}))
     assert bind(compiled, {"a": object, "b": 3})["b"] == 3
