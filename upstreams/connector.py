@@ -10,6 +10,7 @@ import anyio
 import mcp_types as types
 from mcp.client import ClientSession, IncomingMessage
 from mcp.shared.exceptions import MCPError
+from mcp_types.version import LATEST_MODERN_VERSION
 from pydantic import ValidationError
 
 from manifests.portal_manifest import UpstreamSection
@@ -179,7 +180,7 @@ async def _negotiate(client: ClientSession, wire: Wire, handshake_first: bool) -
     The SDK's `auto` mode does the same, but only with its own dispatcher. Servers that do not know the probe answer
     with an error, ignore it, end at once, or (Python SDK before 1.9.2) end when they read the next message. So the
     handshake does not wait long for an answer. A slow server answers both, those on the Rust SDK in any order, and then
-    serves the newer revision.
+    serves the newer revision; those on the TypeScript SDK serve the older one.
     """
     if handshake_first:
         await _initialize(client)
@@ -192,6 +193,9 @@ async def _negotiate(client: ClientSession, wire: Wire, handshake_first: bool) -
             await asyncio.wait(attempts, return_when=asyncio.FIRST_COMPLETED)
             await asyncio.wait(attempts[:1], timeout=BOTH_SECONDS)
         if attempts[0].done() and await _is_understood(attempts[0], wire):
+            if is_ignored and await _forgot_the_probe(client, attempts[1]):
+                client.adopt(attempts[1].result())
+                return True
             for attempt in attempts[1:]:
                 attempt.cancel()
             await asyncio.gather(*attempts[1:], return_exceptions=True)
@@ -227,14 +231,27 @@ async def _is_understood(probe: "asyncio.Future[Any]", wire: Wire) -> bool:
     return False
 
 
-async def _initialize(client: ClientSession) -> None:
+async def _forgot_the_probe(client: ClientSession, handshake: "asyncio.Future[Any]") -> bool:
+    """Whether the server took the handshake after the probe, and since then serves the older revision alone."""
+    await asyncio.wait([handshake], timeout=BOTH_SECONDS)
+    if not handshake.done() or handshake.exception() or handshake.result() is None:
+        return False
     try:
-        await client.initialize()
+        await asyncio.wait_for(client.send_discover(LATEST_MODERN_VERSION), BOTH_SECONDS)
+    except (MCPError, TimeoutError) as error:
+        return isinstance(error, MCPError) and error.code == types.METHOD_NOT_FOUND
+    return False
+
+
+async def _initialize(client: ClientSession) -> types.InitializeResult | None:
+    try:
+        return await client.initialize()
     except MCPError as error:
         # A slow server may have read the abandoned probe first, which settled the revision.
         if error.code != types.UNSUPPORTED_PROTOCOL_VERSION:
             raise
         await client.discover()
+        return None
     except ValidationError as error:
         faults = "; ".join(
             f"`{'.'.join(map(str, each['loc']))}`: {each['msg'].partition(' or inst')[0]}"

@@ -357,21 +357,30 @@ ACTIONS = {
 }
 
 
-def answer_both(is_probe_first):
-    """As servers on the Rust SDK that start slowly; from then on requests need the envelope of 2026-07-28."""
+DISCOVERED = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
+
+
+def answer_both(is_probe_first, is_modern=True):
+    """As servers on the Rust SDK that start slowly; from then on requests need the envelope of 2026-07-28.
+
+    Those on the TypeScript SDK then know the older revision alone.
+    """
 
     def react(probe):
         refusal = {"code": -32602, "message": "request _meta is missing"}
         METHODS["tools/list"] = lambda request: (
             list_tools(request)
-            if "_meta" in request.get("params", {})
+            if ("_meta" in request.get("params", {})) == is_modern
             else send({"id": request["id"], "error": refusal})
         )
+        del BEHAVIOUR["probe"]
+        if is_modern:
+            METHODS["server/discover"] = lambda request: answer(request, DISCOVERED)
         handshake = json.loads(sys.stdin.readline())
         if not is_probe_first:
             initialize(handshake)
             sys.stdin.readline()  # the client has read the answer
-        answer(probe, {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}})
+        answer(probe, DISCOVERED)
         if is_probe_first:
             initialize(handshake)
 
@@ -382,6 +391,7 @@ def answer_both(is_probe_first):
 PROBES = {
     "comes first": answer_both(True),
     "comes last": answer_both(False),
+    "is forgotten": answer_both(True, is_modern=False),
     "ignores": lambda request: None,
     "has no id": lambda request: send({"id": None, "error": {"code": -32700, "message": "what?"}}),
     "complains": lambda request: write("unknown method server/discover"),

@@ -218,8 +218,8 @@ async def test_modern_server_that_starts_slowly_stays_one(monkeypatch: pytest.Mo
         assert result.structured == {"result": "2026-07-28"}
 
 
-@pytest.mark.parametrize("probe", ["comes first", "comes last"])
-async def test_server_that_answers_both_the_probe_and_the_handshake_is_modern(probe: str) -> None:
+@pytest.mark.parametrize("probe", ["comes first", "comes last", "is forgotten"])
+async def test_server_may_answer_both_the_probe_and_the_handshake(probe: str) -> None:
     async with fleet_of(one=raw_server(probe=probe)) as fleet:
         assert fleet.one.state.status == "ready", fleet.one.state.detail
 
