@@ -195,6 +195,7 @@ INFO:     Shutting down
         (BANNER, "bad configuration: no such profile"),
         ("usage: x [-h]\nx: error: the following arguments are required: --token\n", "x: error: the following"),
         ("error: required option '--key <key>' not specified\n", "error: required option '--key <key>'"),
+        ("Configuration error: no key\n\nUsage:\n  KEY - the key\n", "Configuration error: no key"),
         ("2026-11-28 12:00:00,1 - app - ERROR - cannot bind\nINFO: bye\n", "2026-11-28 12:00:00,1 - app - ERROR"),
         ('{"level":"error","msg":"no token"}\n{"level":"info","msg":"bye"}\n', '{"level":"error","msg":"no token"}'),
         ("/usr/bin/python3: No module named nowhere\n", "/usr/bin/python3: No module named nowhere"),
