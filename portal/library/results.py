@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from manifests.json_value import Json
 from portal.library.function import RESULT, is_wrapper
@@ -95,11 +95,17 @@ def content_of(result: ToolResult, value: Json) -> tuple[list[Json] | None, list
     is_plain = all(each.keys() == {"type", "text"} for each in result.content)
     if not has_data and (value is result.content or (is_plain and texts in (value, [value]))):
         return None, []
-    said = [*_ways_to_say(result.structured), *_ways_to_say(value)] if has_data else []
+    short = [each for each in texts if each is not None and len(each) <= MAX_COMPARED_CHARACTERS] * has_data
+    structured, parsed = result.structured, _parsed_texts(short)
+    if any("NaN" in each or "Infinity" in each for each in short):
+        # FastMCP writes NaN in the text and null in the data. NaN is not even equal to itself.
+        with suppress(ValueError):  # a lone surrogate
+            rows = to_json([structured, value, parsed], inf_nan_mode="null")
+            structured, value, parsed = from_json(rows)
+    data = dict(zip(short, parsed, strict=True))
+    said = [*_ways_to_say(structured), *_ways_to_say(value)] if has_data else []
     said = said[: MAX_COMPARISONS // max(1, len(texts))]
     items = value if isinstance(value, list) else []
-    short = [each for each in texts if each is not None and len(each) <= MAX_COMPARED_CHARACTERS] * has_data
-    data = dict(zip(short, _parsed_texts(short), strict=True))
     beside: list[int] = []
     blocks: list[Json] = []
     for at, (block, text) in enumerate(zip(result.content, texts, strict=True)):

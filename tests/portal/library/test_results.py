@@ -127,6 +127,8 @@ def test_long_json_is_taken_for_the_data_and_not_sent_twice() -> None:
         ("True", {"result": True}),
         ("4.0", {"result": 4.0}),
         (" \n", {"a": 1}),
+        ('{"mean": 2.5, "skew": NaN, "most": [-Infinity]}', {"mean": 2.5, "skew": None, "most": [None]}),
+        ('{"skew": NaN}', {"skew": float("nan")}),
     ],
 )
 def test_text_that_says_the_same_in_another_way_stays_as_it_was_sent(source: str, structured: Json) -> None:
