@@ -189,6 +189,11 @@ def _check_upstreams(portal: Portal, names: Sequence[str], findings: Findings) -
         if not state.is_well:
             findings.errors.append(f"upstream {upstream.name!r} is {state}")
             findings.notes.extend(_lacking(upstream))
+        elif not rows:
+            findings.notes.append(
+                f"upstream {upstream.name!r} lists no tools. Many servers do so while a credential or a setting "
+                "is missing: write what its documentation asks for to its env or args"
+            )
         findings.warnings.extend(f"upstream {upstream.name!r}: {text}" for text in upstream.diagnostics)
     findings.withheld = [{"tool": row.name, "grant": row.decision.grant} for row in found if row.is_withheld]
     findings.quarantined = [row.name for row in found if row.decision.code == QUARANTINED]

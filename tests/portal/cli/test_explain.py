@@ -147,6 +147,7 @@ def test_fallbacks_are_named(portal: PortalCommand, folder: Path) -> None:
     ("entry", "tools", "status", "strict"),
     [
         (raw(tools=raw_tools("echo")), {}, 0, 0),
+        (raw(tools=[]), {}, 0, 0),
         (raw(tools=raw_tools("echo")), {"deny": ["nothing"]}, 0, 3),
         (raw(exits_with=3), {}, 1, 1),
     ],
@@ -159,6 +160,7 @@ def test_exit_status_says_how_bad_it_is(
     findings = json.loads(done.stdout)
     assert (done.returncode, bool(findings["errors"])) == (status, status == 1)
     assert any("'nothing' matches no tool" in text for text in findings["warnings"]) is bool(tools)
+    assert any("'up' lists no tools" in text for text in findings["notes"]) is (entry == raw(tools=[]))
     assert portal("check", "--strict", cwd=tmp_path).returncode == strict
 
 
