@@ -327,6 +327,7 @@ async def test_probe_that_a_server_answers_late_counts(monkeypatch: pytest.Monke
     [
         ("secret-key/sse", "streamable-http", "needs `transport: sse`"),
         ("secret-key/mcp", "sse", "needs no `transport: sse`"),
+        ("?key=secret-key", "streamable-http", "most servers are at a path: /mcp"),
     ],
 )
 async def test_upstream_of_the_other_transport_is_told_without_its_url(

@@ -73,6 +73,10 @@ def status_error(response: httpx2.Response, body: bytes, redact: Redaction) -> e
     message, remedy = status_line(response), status_remedy(response)
     if body and kind_of(response) in _TEXTS and not body.lstrip().startswith(b"<"):
         message += f": {redact.excerpt(body)}"
+    is_absent = response.status_code in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
+    if is_absent and response.request.url.path in ("", "/"):
+        # A server at the root would answer with JSON-RPC.
+        remedy = "most servers are at a path: /mcp, or /sse with `transport: sse`"
     is_forbidden = response.status_code == HTTPStatus.FORBIDDEN
     if is_forbidden and (scope := challenge_of(response).get("scope")):
         shown = redact.excerpt(scope.encode())
