@@ -14,8 +14,6 @@ from sandbox_runtime.calls import CallsInFlight
 from sandbox_runtime.result import Bounds
 from tests.sandbox_runtime.running import EchoPort, Heard, Runner, answering
 
-pytestmark = pytest.mark.anyio
-
 SIGNATURE = "(*, count: int = 10) -> list[dict]"
 
 

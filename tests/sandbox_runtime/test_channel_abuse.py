@@ -18,8 +18,6 @@ from tests.depth import depth
 from tests.sandbox_runtime.replay.recorder import kept
 from tests.sandbox_runtime.running import EchoPort, where
 
-pytestmark = pytest.mark.anyio
-
 READY = frame(ToPortal.READY, COUNT.pack(1))
 PREPARED = frame(ToPortal.PREPARED, b'{"source": null, "names": [], "uses": [], "notices": []}')
 END = END_HEADER.pack(1.0, 0)

@@ -12,8 +12,6 @@ from manifests.grants import Limits
 from tests.sandbox_runtime.granted_files import FileRunner
 from tests.sandbox_runtime.running import Runner
 
-pytestmark = pytest.mark.anyio
-
 OPEN = """
 import sqlite3
 def rows():

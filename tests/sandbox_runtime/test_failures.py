@@ -5,8 +5,6 @@ import pytest
 from manifests.grants import Limits
 from tests.sandbox_runtime.running import EchoPort, Runner, answering
 
-pytestmark = pytest.mark.anyio
-
 SMALL = Limits(memory_mib=64)
 
 

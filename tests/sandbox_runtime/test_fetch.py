@@ -24,8 +24,6 @@ from tests.sandbox_runtime.fetching import (
 )
 from tests.sandbox_runtime.running import Runner
 
-pytestmark = pytest.mark.anyio
-
 TEXT = b"text " * 50_000
 
 

@@ -9,8 +9,6 @@ import pytest
 from manifests.json_value import Json
 from tests.sandbox_runtime.granted_files import FileRunner
 
-pytestmark = pytest.mark.anyio
-
 TEXT = r"""
 ### truncate
 f = open("a.bin", "w+b")

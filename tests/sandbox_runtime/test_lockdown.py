@@ -109,7 +109,6 @@ def test_what_a_worker_needs_still_works() -> None:
     assert attempt(HARMLESS)[1] == set()
 
 
-@pytest.mark.anyio
 async def test_workers_report_what_protects_them(sandbox: Sandbox) -> None:
     async with sandbox.run(Limits(), str):
         pass  # at least one worker has started

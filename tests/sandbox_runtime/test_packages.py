@@ -13,8 +13,6 @@ from sandbox_runtime import build_guest
 from sandbox_runtime.build_guest import PACKAGES
 from tests.sandbox_runtime.running import Runner
 
-pytestmark = pytest.mark.anyio
-
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/python.md").read_text("utf-8")
 

@@ -162,7 +162,6 @@ def test_a_script_hardly_faults_where_the_pages_are_known(compiled: str) -> None
     assert max(faults_of_a_script(engine) for _ in range(3)) < untouched / 2
 
 
-@pytest.mark.anyio
 async def test_what_a_run_holds_is_freed_with_it_and_not_by_the_garbage_collector(sandbox: Sandbox) -> None:
     recording, port = Recording(), EchoPort()
     held = [weakref.ref(each) for each in (recording, port)]
@@ -179,7 +178,6 @@ async def test_what_a_run_holds_is_freed_with_it_and_not_by_the_garbage_collecto
         gc.enable()
 
 
-@pytest.mark.anyio
 async def test_workers_use_their_instances_again(sandbox: Sandbox) -> None:
     """A new instance costs hundreds of page faults."""
     last: dict[int | None, int] = {}
@@ -197,7 +195,6 @@ def page_faults(pid: int | None) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[7])
 
 
-@pytest.mark.anyio
 async def test_stack_is_as_deep_after_many_runs(run: Runner) -> None:
     script = (
         "def f(n):\n    try:\n        return f(n + 1)\n    except RecursionError:\n        return n\nf(0)"

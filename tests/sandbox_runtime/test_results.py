@@ -11,8 +11,6 @@ from sandbox_runtime.guest import results
 from sandbox_runtime.sandbox import Session
 from tests.sandbox_runtime.running import Runner
 
-pytestmark = pytest.mark.anyio
-
 IMAGE = {"type": "image", "data": "aGk=", "mimeType": "image/png"}
 WRITTEN = {"type": "text", "text": '{\n  "n": 3\n}'}
 CHART = Outcome({"n": 3}, content=[WRITTEN, IMAGE], beside=[1])

@@ -9,8 +9,6 @@ from sandbox_runtime.grants.run_grants import RunGrants
 from sandbox_runtime.sandbox import Sandbox, Session
 from tests.sandbox_runtime.running import EchoPort, Runner, where
 
-pytestmark = pytest.mark.anyio
-
 
 async def test_iterator_is_not_read_as_the_value_of_its_assignment(run: Runner, session: Session) -> None:
     result = await run("rows = {'it': iter([1, 2])}", session=session)

@@ -5,8 +5,6 @@ import pytest
 from manifests.json_value import Json
 from tests.sandbox_runtime.running import EchoPort, Runner
 
-pytestmark = pytest.mark.anyio
-
 HELD = """
 import concurrent.futures, queue, threading
 held = threading.Lock()

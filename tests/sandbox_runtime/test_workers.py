@@ -23,8 +23,6 @@ from tests.processes import children, fork_servers
 from tests.sandbox_runtime.running import EchoPort, Runner, where
 from tests.sandbox_runtime.test_channel_abuse import TakenOver
 
-pytestmark = pytest.mark.anyio
-
 
 @pytest.fixture(scope="module", params=[ForkLauncher, SpawnLauncher])
 async def sandbox(anyio_backend: str, request: pytest.FixtureRequest) -> AsyncIterator[Sandbox]:

@@ -13,8 +13,6 @@ from sandbox_runtime.sandbox import Sandbox, Session
 from tests.sandbox_runtime.granted_files import FileRunner, granted
 from tests.sandbox_runtime.running import Runner, where
 
-pytestmark = pytest.mark.anyio
-
 WRITE = 'open("f", "w").write("{}")\n'
 
 

@@ -21,8 +21,6 @@ from tests.portal.commands import Told
 from tests.portal.peers import DEADLINE_SECONDS, write_manifest
 from tests.portal.rows import opened as tables_in
 
-pytestmark = pytest.mark.anyio
-
 
 @dataclass(eq=False)
 class Command:

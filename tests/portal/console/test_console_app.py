@@ -53,7 +53,6 @@ def test_what_is_no_form_is_refused(desk: Desk, sent: dict[str, object], status:
     assert desk.client.post(f"{BASE}/runs/run_1/answers", **sent).status_code == status  # type: ignore[arg-type]  # one of them
 
 
-@pytest.mark.anyio
 async def test_a_stream_ends_so_that_its_browser_is_admitted_again(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,7 +60,6 @@ async def test_a_stream_ends_so_that_its_browser_is_admitted_again(
     assert len([event async for event in _events(desk.source)]) == 1
 
 
-@pytest.mark.anyio
 async def test_head_of_the_stream_ends_at_once(desk: Desk) -> None:
     async with AsyncClient(transport=ASGITransport(desk.client.app), base_url="http://127.0.0.1") as client:
         with anyio.fail_after(DEADLINE_SECONDS):
@@ -69,7 +67,6 @@ async def test_head_of_the_stream_ends_at_once(desk: Desk) -> None:
     assert (head.status_code, head.headers["content-type"].split(";")[0]) == (200, "text/event-stream")
 
 
-@pytest.mark.anyio
 async def test_the_stream_tells_at_once_and_then_of_each_change(
     desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

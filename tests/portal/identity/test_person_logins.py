@@ -19,8 +19,6 @@ from upstreams.oauth.authorization_server import OAuthError
 from upstreams.oauth.tokens import OAuthTokens
 from upstreams.redaction import Redaction
 
-pytestmark = pytest.mark.anyio
-
 
 @asynccontextmanager
 async def replicas(tables: Tables, server: ProtectedServer) -> AsyncIterator[list[PersonLogins]]:

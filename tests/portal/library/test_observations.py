@@ -30,7 +30,6 @@ INTEGER: Json = {"type": "integer"}
 PERSON: Json = {"type": "object", "properties": {"age": INTEGER}}
 
 
-@pytest.mark.anyio
 async def test_a_result_of_another_definition_replaces_what_was_learnt(tmp_path: Path) -> None:
     observations = Observations(ShapeStore(tmp_path / "kept", "here"))
     for function_, value in ((FORMER, {"key": 1}), (CURRENT, {"id": 1})):
@@ -44,7 +43,6 @@ async def test_a_result_of_another_definition_replaces_what_was_learnt(tmp_path:
     assert [*ShapeStore(tmp_path / "kept", "here").load("tickets")] == [CURRENT.tool]
 
 
-@pytest.mark.anyio
 async def test_a_result_is_looked_at_after_its_answer_is_on_its_way(tmp_path: Path) -> None:
     happened, learnt = [], anyio.Event()
 
@@ -62,7 +60,6 @@ async def test_a_result_is_looked_at_after_its_answer_is_on_its_way(tmp_path: Pa
     assert happened == ["answered", "learnt"]
 
 
-@pytest.mark.anyio
 async def test_what_a_cancelled_save_did_not_reach_is_saved_by_the_next(tmp_path: Path) -> None:
     begun, may_end = threading.Event(), threading.Event()
 

@@ -13,8 +13,6 @@ from sandbox_runtime.sandbox import Sandbox, Session
 from tests.one_sandbox import OneSandbox
 from tests.sandbox_runtime.running import EchoPort, Heard, Runner
 
-pytestmark = pytest.mark.anyio
-
 LITTLE = Limits(memory_mib=48)
 FULL = (
     "globalThis.held = [];\n"

@@ -15,8 +15,6 @@ from sandbox_runtime.result import FROM_RESULT, UNKNOWN_VALUE, Prepared, RunErro
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
 from tests.sandbox_runtime.running import Runner
 
-pytestmark = pytest.mark.anyio
-
 NAMESPACES = ("crypto", "files", "git", "search", "time_", "weather")
 ROOT = Path(__file__).parents[3]
 

@@ -18,8 +18,6 @@ from tests.sandbox_runtime.kernels.scripts import SCRIPTS
 from tests.sandbox_runtime.replay.recorder import ChancePort, Recorder, facts, kept
 from tests.sandbox_runtime.running import EchoPort, Heard, Runner, answering, where
 
-pytestmark = pytest.mark.anyio
-
 Script = Callable[[str], str]
 
 

@@ -10,7 +10,7 @@ from sandbox_runtime.sandbox import Sandbox
 from tests.one_sandbox import OneSandbox
 from tests.sandbox_runtime.replay.recorder import ChancePort, Recorder
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 # As many at once as there are: a call that hangs keeps its place, because nothing cancels it.
 LIMITS = Limits(tool_calls=60, parallel_calls=64, argument_bytes=2000, wall_seconds=20)

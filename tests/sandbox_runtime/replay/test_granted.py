@@ -4,8 +4,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import pytest
-
 from sandbox_runtime.grants.run_grants import RunGrants
 from sandbox_runtime.recording import Record
 from sandbox_runtime.replay import Repetition, replay, resume
@@ -13,8 +11,6 @@ from sandbox_runtime.sandbox import Sandbox
 from tests.sandbox_runtime.granted_files import granted
 from tests.sandbox_runtime.replay.recorder import Recorder, facts
 from tests.sandbox_runtime.running import EchoPort, Runner, where
-
-pytestmark = pytest.mark.anyio
 
 SCRIPT = """
 import csv, os, pathlib

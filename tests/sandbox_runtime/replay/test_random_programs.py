@@ -13,8 +13,6 @@ from tests.depth import depth
 from tests.sandbox_runtime.replay.recorder import ChancePort, Recorder, facts
 from tests.sandbox_runtime.running import where
 
-pytestmark = pytest.mark.anyio
-
 LIMITS = Limits(tool_calls=60, parallel_calls=4, argument_bytes=2000, wall_seconds=60)
 ENDS = ("script_error", "upstream_down", "tool_calls_limit")
 PRELUDE = """\

@@ -20,8 +20,6 @@ from tests.depth import depth
 from tests.sandbox_runtime.replay.recorder import RECORD, kept
 from tests.sandbox_runtime.running import where
 
-pytestmark = pytest.mark.anyio
-
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 MOMENT = st.integers(0, 10**13)
 COUNT = st.integers(0, 2**64 - 1)

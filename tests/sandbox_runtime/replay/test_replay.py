@@ -17,8 +17,6 @@ from sandbox_runtime.sandbox import Sandbox, Session
 from tests.sandbox_runtime.replay.recorder import ChancePort, Recorder, facts, index_of
 from tests.sandbox_runtime.running import NAMESPACES, EchoPort, Runner, where
 
-pytestmark = pytest.mark.anyio
-
 CHANCE = """
 import os, random, secrets, uuid
 [random.random(), random.sample(range(99), 5), random.Random().random(), str(uuid.uuid4()), str(uuid.uuid7()),

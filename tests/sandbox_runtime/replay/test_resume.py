@@ -22,8 +22,6 @@ from tests.sandbox_runtime.replay.recorder import RECORD, Recorder, facts, index
 from tests.sandbox_runtime.running import EchoPort, Heard, answering, where
 from upstreams.redaction import Redaction
 
-pytestmark = pytest.mark.anyio
-
 SCRIPT = """\
 import random
 print("begin")

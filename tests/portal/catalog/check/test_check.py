@@ -10,8 +10,6 @@ from portal.catalog.check.checker import Checker, open_checker
 from portal.catalog.check.diagnostics import Diagnostic
 from tests.portal.catalog.check.small_library import library, prepared, snapshot, stubs
 
-pytestmark = pytest.mark.anyio
-
 Row: TypeAlias = tuple[str, int, str]
 """A script, the line that is told, and what went wrong with the nearest right thing, wherever the answer says them."""
 

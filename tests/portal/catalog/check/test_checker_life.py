@@ -19,8 +19,6 @@ from portal.catalog.check.ty_server import TyServer
 from portal.library.library import Library
 from tests.portal.catalog.check.small_library import TEXT, library, prepared, snapshot, stubs, tool
 
-pytestmark = pytest.mark.anyio
-
 LIBRARY = library()
 # Only ty sees what is wrong here: a field that a result does not declare.
 TYPED = "r = await github.get_issue(number=1)\nr['nme']"

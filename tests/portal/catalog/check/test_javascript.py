@@ -21,7 +21,6 @@ from sandbox_runtime.sandbox import Sandbox, open_sandbox
 from tests.portal.catalog.check.small_library import TEXT, library, snapshot, stubs, tool
 from tests.portal.catalog.check.small_library import prepared as prepared_python
 
-pytestmark = pytest.mark.anyio
 needs_compiler = pytest.mark.skipif(
     find_typescript() is None, reason="the extra `typescript` is not installed"
 )

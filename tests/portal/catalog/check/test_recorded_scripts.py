@@ -17,7 +17,6 @@ from portal.library.library import Library
 from tests.portal.catalog.check.small_library import prepared, snapshot, stubs
 
 pytestmark = [
-    pytest.mark.anyio,
     pytest.mark.skipif(not REGISTRIES.exists(), reason="the recordings are kept beside the repository"),
 ]
 
