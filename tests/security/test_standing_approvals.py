@@ -208,7 +208,7 @@ class Person:
         if self.meanwhile is not None:
             await self.meanwhile()
         decision = self.decisions.pop(0) if self.decisions else "deny"
-        return ElicitResult(action="accept", content={"decision": decision})
+        return ElicitResult(action="accept", content={"decision": decision, "reason": "for a reason"})
 
 
 @asynccontextmanager
@@ -237,6 +237,7 @@ async def test_person_is_asked_once_for_later_calls_and_again_for_others(tmp_pat
         assert answer["result"] == [*({"id": n} for n in range(3)), "denied"]
         again = (await own.call("execute_code", code="await git.merge(id=9)")).structured_content
     assert again["error"]["code"] == "denied"
+    assert "for a reason" in again["error"]["message"]
     assert [name for name, _ in up.calls] == ["merge"] * 3
     assert [each.split(" of the")[0].split("\n")[-1] for each in person.asked] == [
         "git.merge",

@@ -135,7 +135,9 @@ def test_stdout_gets_a_share_beside_a_large_result() -> None:
 
 def test_ledger_keeps_what_did_not_end_well() -> None:
     calls = tuple(call(seq, state="failed" if seq in (7, 950) else "done") for seq in range(1_000))
-    truncated = truncate(answer(_huge("rows"), calls=calls), 2_000)
+    error = {"code": "script_error", "message": "no such issue", "line": 3, "hint": "list them first"}
+    truncated = truncate(answer(_huge("rows"), calls=calls, error=error), 2_000)
+    assert truncated["error"] == error
     assert [row["seq"] for row in truncated["calls"] if row["state"] == "failed"] == [7, 950]
     assert [row["count"] for row in truncated["calls"] if "count" in row] == [998]
     assert "result, calls." in truncated["notices"][0]
@@ -161,7 +163,7 @@ _VALUES = st.recursive(
 _REPEATED = st.builds(lambda value, times: [value] * times, _VALUES, st.integers(0, 3_000))
 _TEXTS = st.builds(lambda text, times: text * times, st.text(min_size=1, max_size=30), st.integers(0, 5_000))
 _ERRORS = st.none() | st.fixed_dictionaries(
-    {"code": st.sampled_from(["script_error", "wall_limit"]), "message": _TEXTS, "line": st.integers(1, 999)}
+    {"code": st.sampled_from(["wall_limit", 8 * "code_"]), "message": _TEXTS, "line": st.integers(1, 999)}
 )
 _CALLS = st.lists(
     st.builds(

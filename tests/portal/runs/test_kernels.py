@@ -16,6 +16,7 @@ from manifests.loader import load_manifest
 from portal.app import kernels
 from portal.base.caller import LOCAL
 from portal.base.requests import ExecuteCode
+from portal.catalog.check.typescript_server import find_typescript
 from portal.identity.approvers import Decider
 from portal.records.store.run_tables import RunTables
 from portal.runs.answer import at_line
@@ -96,6 +97,10 @@ async def test_a_script_calls_upstreams_in_a_sandbox_that_starts_with_the_first(
         assert '"at":"line 1: const f = a => a.b.c; (from line 2)"' in text_of(failed)
         absent = await portal.error_of("await git.pusch({})", kernel=JS)
         assert absent["code"] == "check_failed" and "git.push({" in absent["hint"]
+        typed = "class A { async n() { return git.push({}) } }\n;[...new A().n()]"  # TypeScript alone sees it
+        assert (
+            find_typescript() is None or (await portal.error_of(typed, kernel=JS))["code"] == "check_failed"
+        )
     assert started.count(JS) == 1
 
 

@@ -220,17 +220,24 @@ async def test_call_that_the_script_gave_up_before_it_waited_still_counts(tmp_pa
         return text("pushed")
 
     peer = git(status=status, push=push)
-    rules: Json = {"tools": {"budgets": [{"tool": "git.status", "calls": 1}]}}
+    rules: Json = {
+        "tools": {"budgets": [{"tool": "git.status", "calls": 1}, {"tool": "git.push", "calls": 1}]}
+    }
     code = """
 given_up = asyncio.create_task(git.status(n=1))
 await git.push()
 given_up.cancel()
 await portal.approve('go on?')
+try:
+    await git.push()
+except ToolError as error:
+    print(error.code)
 await git.status(n=2)
 """
     async with opened(tmp_path, {"git": peer}, capabilities=rules, runs=SOON) as portal:
         done = await approved(portal, (await waiting(portal, code))["run_id"], until="error")
         assert done["error"]["code"] == "tool_budget"
+        assert done["stdout"] == "tool_budget\n", "one that ended counts too"
         assert ("git.status", "unknown") in states(done)
         assert [name for name, _ in peer.calls].count("status") == 1
 
