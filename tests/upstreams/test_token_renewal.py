@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, Response
 
 from manifests.json_value import Json
 from tests.own_keyring import OwnKeyring
-from tests.upstreams.oauth_peer import NAME, ProtectedServer, logged_in, saying, tokens_of
+from tests.upstreams.oauth_peer import NAME, ProtectedServer, headers_of, logged_in, saying, tokens_of
 from tests.upstreams.peers import DEADLINE_SECONDS, open_fleet
 from upstreams.errors import UpstreamError, UpstreamNeedsLoginError
 from upstreams.oauth import tokens as module
@@ -93,6 +93,15 @@ async def test_authorization_server_out_of_order_is_waited_for(
         assert not isinstance(caught.value, UpstreamNeedsLoginError)
         del server.authorization.answers["/token"]
         assert await kept.renewed(await kept.headers())
+
+
+async def test_login_at_another_server_than_the_manifest_names_is_none(server: ProtectedServer) -> None:
+    await logged_in(server.spec())
+    async with tokens_of(server.spec(issuer="https://other.example")) as kept:
+        with pytest.raises(UpstreamNeedsLoginError):
+            await kept.headers()
+    assert await headers_of(server.spec(issuer=server.authorization.issuer))
+    assert server.authorization.grants == ["authorization_code"]
 
 
 class LockedKeyring(OwnKeyring):

@@ -170,14 +170,16 @@ async def test_pages_follow_one_another_and_end() -> None:
 
 
 async def test_pagination_without_end_is_cut() -> None:
-    noted: list[str] = []
+    noted, diagnostics = list[str](), Diagnostics(Redaction(()))
 
     async def page(cursor: Json) -> dict[str, Json]:
         number = cursor or 0
-        return {"resources": [{"uri": f"note://{number}"}], "nextCursor": number + 1}
+        tool = {"name": f"tool_{number}", "inputSchema": {"type": "object"}}
+        return {"resources": [{"uri": f"note://{number}"}], "tools": [tool], "nextCursor": number + 1}
 
     assert len(await read_offered("resources", page, noted.append)) == MAX_PAGES
-    assert len(noted) == 1
+    assert len(await read_listing(page, diagnostics)) == MAX_PAGES
+    assert (len(noted), len(diagnostics.remarks)) == (1, 1)
 
 
 async def test_a_server_that_does_not_know_the_method_offers_nothing() -> None:

@@ -27,10 +27,11 @@ async def test_instructions_that_were_not_accepted_are_shown_to_nobody(tmp_path:
 async def test_tool_that_changes_while_a_script_runs_is_refused_to_that_script(tmp_path: Path) -> None:
     upstreams: dict[str, Peer | dict[str, Json]] = {"up": raw(tools=raw_tools("change", "echo"))}
     async with accepted(tmp_path, upstreams) as portal:
-        changes = "await up.change(name='echo', description='Echo. And more.')\n"
-        assert (await portal.error_of(f"{changes}for n in range(180): await up.echo()"))[
-            "code"
-        ] == "quarantined"
+        changes = "await up.change(name='echo', description='Echo. And more.')"
+        answer = await portal.run(f"{changes}\nfor n in range(180): await up.echo()")
+        assert states(answer)[0] == ("up.change", "done")
+        assert answer["error"]["code"] == "quarantined"
+        assert "its definition changed since portal.lock accepted it" in answer["error"]["message"]
         assert (await portal.error_of("await up.echo()"))["code"] == "quarantined"
         assert "quarantined" in await portal.search_text("up.echo")
         assert (await portal.run("await up.change(name='more')"))["status"] == "ok"
