@@ -55,10 +55,9 @@ FAULTS_AT_ONCE: Final = tuple(
         "event stream of comments",
         "event stream of data without end",
         "too many values",
-        "packed and endless",
     )
 )
-ON_THEIR_CONNECTIONS: Final = (faulty_http.NO_FAULT_CLOSING, "packed and endless")
+ON_THEIR_CONNECTIONS: Final = (faulty_http.NO_FAULT_CLOSING,)
 """Each of these answers, and its connection is of no use behind that."""
 
 HTTP_FAULTS: Final = (*faulty_http.FAULTS, *faulty_http.UNASKED, *FAULTS_AT_ONCE)

@@ -71,7 +71,7 @@ UNASKED: Final[dict[str, Fault]] = {
 
 
 async def serve(name: str) -> None:
-    server = FaultyHttpServer(FAULTS.get(name, Exchange.succeed), always=True)
+    server = FaultyHttpServer(Exchange.succeed if name in UNASKED else FAULTS[name], always=True)
     server.unasked = UNASKED.get(name)
     async with server.serving():
         print(server.url, flush=True)
