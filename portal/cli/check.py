@@ -188,26 +188,30 @@ def _check_upstreams(portal: Portal, names: Sequence[str], findings: Findings) -
         )
         if not state.is_well:
             findings.errors.append(f"upstream {upstream.name!r} is {state}")
-            findings.notes.extend(_lacking(upstream))
         elif not rows:
             findings.notes.append(
                 f"upstream {upstream.name!r} lists no tools. Many servers do so while a credential or a setting "
                 "is missing: write what its documentation asks for to its env or args"
             )
         findings.warnings.extend(f"upstream {upstream.name!r}: {text}" for text in upstream.diagnostics)
+    findings.notes += _lacking([each for name in names if not (each := portal.fleet[name]).state.is_well])
     findings.withheld = [{"tool": row.name, "grant": row.decision.grant} for row in found if row.is_withheld]
     findings.quarantined = [row.name for row in found if row.decision.code == QUARANTINED]
     findings.unannotated = [row.name for row in found if row.decision.granted and row.declares == "nothing"]
     return found
 
 
-def _lacking(upstream: Upstream) -> Iterator[str]:
-    """This shell's variables for certificates, proxies and package indexes that the child lacks."""
-    there = upstream.spec.env if isinstance(upstream.spec, StdioUpstream) else os.environ
+def _lacking(upstreams: Sequence[Upstream]) -> Iterator[str]:
+    """This shell's variables for certificates, proxies and package indexes that the children lack."""
     shell = [name for name, value in sorted(os.environ.items()) if value and NETWORK_VARIABLE.fullmatch(name)]
-    if found := [name for name in shell if name not in there]:
-        advice = f"the server {upstream.name} does not get it: write it to defaults: {{env: ...}}"
-        yield f"your shell has {', '.join(found)}, {advice}"
+    lacking: dict[str, list[str]] = {}
+    for each in upstreams:
+        there = each.spec.env if isinstance(each.spec, StdioUpstream) else os.environ
+        if found := ", ".join(name for name in shell if name not in there):
+            lacking.setdefault(found, []).append(each.name)
+    for found, names in lacking.items():
+        servers = f"the server {names[0]} does" if len(names) == 1 else f"the servers {', '.join(names)} do"
+        yield f"your shell has {found}, {servers} not get it: write it to defaults: {{env: ...}}"
 
 
 def _check_manifest(manifest: Manifest, portal: Portal, findings: Findings) -> None:

@@ -15,7 +15,7 @@ FOR_MODELS = (ROOT / "docs/for-models.md").read_text("utf-8")
 
 MESSAGES = (
     "was not found on PATH|cannot be read: |was not ready within|sent text that is |The script did not run.",
-    "its stderr ended with|preparing the sandbox for this machine, once|does not get it: write it to defaults",
+    "its stderr ended with|preparing the sandbox for this machine, once| not get it: write it to defaults",
     ", trusting |; NO_PROXY names hosts that need none|was denied|waits, because it was made while",
     "the environment variable |no upstreams are configured, so there are no functions|is not allowed by server.",
     "because portal.lock does not accept them|was edited, or is a merge conflict|cannot listen on ",

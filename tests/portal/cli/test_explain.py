@@ -206,8 +206,11 @@ def test_defaults_reach_each_child_and_what_the_shell_has_beside_them_is_named(
     show = "import os, sys; sys.exit(' '.join(os.environ.get(n, '-') for n in ('SSL_CERT_FILE', 'A', 'B', 'NO_PROXY')))"
     child = {"command": "python3", "args": ["-c", show], "env": {"A": "own"}}
     defaults = {"env": {"SSL_CERT_FILE": "/ca.pem", "A": "default", "B": ""}}
-    write_manifest(tmp_path, {"up": child}, defaults=defaults)
+    write_manifest(tmp_path, {"up": child, "other": child}, defaults=defaults)
     shell = {**dict.fromkeys(filter(NETWORK_VARIABLE.fullmatch, os.environ), ""), "NO_PROXY": "corp"}
     done = portal("check", "up", cwd=tmp_path, env={**shell, "SSL_CERT_FILE": "/other"})
     assert "| /ca.pem own - -\n" in done.stdout
     assert "your shell has NO_PROXY, the server up does not get it" in done.stdout
+    told = portal("check", cwd=tmp_path, env={**shell, "SSL_CERT_FILE": "/other"}).stdout
+    assert told.count("your shell has") == 1
+    assert "your shell has NO_PROXY, the servers up, other do not get it" in told
