@@ -291,7 +291,9 @@ def _print_summary(findings: Findings, terminal: Terminal) -> None:
     if names := findings.unannotated:
         how = f"To keep it back, write capabilities.tools.deny: [{names[0]}]"
         terminal.line(f"granted, without a word on whether it writes: {some(names, 1)}. {how}")
-    terminal.line(f"all tools of one upstream: mcp-code-portal check {findings.upstreams[0]['name']}")
+    # One that is down helps more.
+    one = min(findings.upstreams, key=lambda row: row["status"] in ("ready", "idle"))
+    terminal.line(f"tools and stderr of one upstream: mcp-code-portal check {one['name']}")
 
 
 def _print_upstream(upstream: Upstream, rows: Sequence[ToolRow], terminal: Terminal) -> None:

@@ -191,6 +191,7 @@ def test_check_of_one_upstream_tells_its_tools_and_stderr(portal: PortalCommand,
     assert done.returncode == 1 and "\n    | one\n    | two [2J\n" in done.stdout
     told = portal("check", cwd=tmp_path).stdout
     assert "| one" not in told and "kept back, because declared destructive: up.wipe. " in told
+    assert "mcp-code-portal check loud\n" in told
     assert "capabilities.tools.deny: [up.echo]" in told
     done = portal("check", "up", cwd=tmp_path)
     [drop, echo, wipe] = [line.split() for line in done.stdout.splitlines() if re.match(r"up\.\w+ ", line)]
