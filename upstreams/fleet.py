@@ -134,6 +134,8 @@ class Opener:
     """The portal's own logins, if they are not in files."""
     observer: RequestObserver | None = None
     """Sends and observes each request that a caller makes."""
+    only: Collection[str] | None = None
+    """The upstreams that may start; None for all."""
     redact: Redaction = field(default_factory=lambda: Redaction(()))
     """Masks the secrets of all upstreams."""
     _connecting: anyio.Semaphore = field(default_factory=lambda: anyio.Semaphore(MAX_CONNECTING))
@@ -153,7 +155,8 @@ class Opener:
             self.on_offering_change,
             observe=self.observer,
         )
-        self.tasks.start_soon(upstream.supervisor.run, name=f"upstream {name}")
+        if self.only is None or name in self.only:
+            self.tasks.start_soon(upstream.supervisor.run, name=f"upstream {name}")
         return upstream
 
     def open_own(

@@ -66,6 +66,7 @@ async def open_portal(
     runs_scripts: bool = True,
     profile: str | None = None,
     bound: Collection[str] = (),
+    only: Collection[str] | None = None,
     await_upstreams: AwaitUpstreams | None = None,
     runs: Literal["all", "own", "none"] = "all",
     address: Address | None = None,
@@ -75,9 +76,10 @@ async def open_portal(
 
     `progress` is called with a line when something takes seconds. Without `runs_scripts` there is no sandbox and no
     store of runs. With `runs` "own" the portal resumes only runs that it began itself; with "none" it has no store.
-    `profile` applies to all callers except those bound to a profile in `bound`. `await_upstreams` waits for the
-    upstreams of a script; by default at most `server.start_seconds`. `address` is where the portal is served over HTTP.
-    `sandbox` is an open sandbox that the portal uses instead of its own, and leaves open.
+    `profile` applies to all callers except those bound to a profile in `bound`. `only` names the upstreams that may
+    start, by default all. `await_upstreams` waits for those of a script; by default at most `server.start_seconds`.
+    `address` is where the portal is served over HTTP. `sandbox` is an open sandbox that the portal uses instead
+    of its own, and leaves open.
 
     Raises:
         AuditError: The audit log cannot be written to.
@@ -115,6 +117,7 @@ async def open_portal(
             logins=partial(PersonLogins, kept) if kept else None,
             portal_logins=partial(PersonLogins, shared) if shared else None,
             observer=partial(record_attempt, telemetry) if telemetry.is_on else None,
+            only=only,
             redact=redact,
         )
         fleet = Fleet(opener)

@@ -91,7 +91,7 @@ def report_invalid_manifest(error: ManifestError, terminal: Terminal) -> None:
 
 
 async def command(manifest: Manifest, options: Namespace, terminal: Terminal) -> int:
-    """Start everything, check it and report. The manifest has already been read."""
+    """Start everything or one upstream, check it and report. The manifest has already been read."""
     name, there = options.upstream, manifest.portal.upstreams
     if name is not None and name not in there:
         terminal.error(unknown_name("upstream", name, there))
@@ -101,9 +101,11 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     if not there:
         how = "Pass it with --config, $MCP_CODE_PORTAL_CONFIG or as ./portal.yaml."
         findings.notes.append(f"{NO_UPSTREAMS} {SMALLEST_MANIFEST}. {how}")
-    async with open_portal(manifest, terminal.note, profile=options.profile, runs="none") as portal:
+    async with open_portal(
+        manifest, terminal.note, profile=options.profile, only=names, runs="none"
+    ) as portal:
+        portal.fleet.want_all()
         if name is None:
-            portal.fleet.want_all()
             await _check_sandbox(portal, findings)
             await _check_sign_in_and_store(manifest, findings)
         await upstreams_tried(portal.fleet, terminal, names)

@@ -50,7 +50,9 @@ async def stubs(manifest: Manifest, options: Namespace, terminal: Terminal) -> i
     names = {name for name, space in manifest.namespaces.items() if is_of_all or space == options.namespace}
     if not manifest.portal.upstreams:
         terminal.note(f"notice: {NO_UPSTREAMS} {SMALLEST_MANIFEST}")
-    async with open_portal(manifest, terminal.note, runs_scripts=False, profile=options.profile) as portal:
+    async with open_portal(
+        manifest, terminal.note, runs_scripts=False, profile=options.profile, only=names
+    ) as portal:
         await upstreams_tried(portal.fleet, terminal, names)
         library = (await portal.catalog.fresh()).library
         missing = [u for u in portal.fleet if u.name in names and not u.state.is_well]

@@ -42,8 +42,9 @@ async def opened_search(
         # Imported here, because the SDK behind it takes half a second.
         from portal.app.composition import open_portal
 
-        opening = open_portal(manifest, terminal.note, runs_scripts=False, profile=options.profile)
-        async with opening as portal:
+        async with open_portal(
+            manifest, terminal.note, runs_scripts=False, profile=options.profile, only=names
+        ) as portal:
             await upstreams_tried(portal.fleet, terminal, names)
             yield portal.docs_search
 

@@ -166,6 +166,24 @@ def test_check_starts_upstreams_that_wait_for_their_first_call(portal: PortalCom
     write_manifest(tmp_path, {"resting": resting, "broken": broken})
     told = json.loads(portal("check", "--json", cwd=tmp_path).stdout)
     assert {row["name"]: row["status"] for row in told["upstreams"]} == {"resting": "ready", "broken": "down"}
+    [row] = json.loads(portal("check", "resting", "--json", cwd=tmp_path).stdout)["upstreams"]
+    assert row["status"] == "ready", "also once its tools are known"
+
+
+def test_commands_about_one_upstream_start_no_other(portal: PortalCommand, tmp_path: Path) -> None:
+    other: Json = {"command": sys.executable, "args": ["-c", "open('started', 'w').close()"]}
+    write_manifest(tmp_path, {"up": raw(tools=raw_tools("echo")), "other": other})
+    for words in (
+        "check up",
+        "search --upstream up",
+        "search --upstream portal",
+        "explain up.echo",
+        "stubs up",
+    ):
+        assert (portal(*words.split(), cwd=tmp_path).returncode, words) == (0, words)
+        assert not (tmp_path / "started").exists(), words
+    portal("check", cwd=tmp_path)
+    assert (tmp_path / "started").exists()
 
 
 def test_the_schema_is_printed_even_when_the_manifest_is_broken(
