@@ -45,9 +45,10 @@ async def stubs(manifest: Manifest, options: Namespace, terminal: Terminal) -> i
     """Print the stubs of one namespace or of all, or write all as a package. Waits for the upstreams."""
     from portal.app.composition import open_portal
 
+    asked = manifest.namespaces.get(options.namespace, options.namespace)
     # A package always has all namespaces.
     is_of_all = options.namespace is None or options.out is not None
-    names = {name for name, space in manifest.namespaces.items() if is_of_all or space == options.namespace}
+    names = {name for name, space in manifest.namespaces.items() if is_of_all or space == asked}
     if not manifest.portal.upstreams:
         terminal.note(f"notice: {NO_UPSTREAMS} {SMALLEST_MANIFEST}")
     async with open_portal(
@@ -58,14 +59,14 @@ async def stubs(manifest: Manifest, options: Namespace, terminal: Terminal) -> i
         missing = [u for u in portal.fleet if u.name in names and not u.state.is_well]
         for upstream in missing:
             terminal.error(f"upstream {upstream.name!r} is {upstream.state}")
-    if options.namespace and options.namespace not in library.namespaces:
+    if asked and asked not in library.namespaces:
         if not names:
-            terminal.error(unknown_name("namespace", options.namespace, manifest.namespaces.values()))
+            terminal.error(unknown_name("namespace", asked, manifest.namespaces.values()))
         elif not missing:
-            terminal.error(f"scripts may call no tool of the namespace {options.namespace!r}")
+            terminal.error(f"scripts may call no tool of the namespace {asked!r}")
         return 1
     if options.out is None:
-        for namespace in [options.namespace] if options.namespace else sorted(library.namespaces):
+        for namespace in [asked] if asked else sorted(library.namespaces):
             terminal.result(library.module(namespace))
     else:
         absent = {manifest.namespaces[upstream.name] for upstream in missing}

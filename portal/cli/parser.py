@@ -212,7 +212,7 @@ def _search(commands: _Commands) -> None:
 def _stubs(commands: _Commands) -> None:
     text = "print or write the typed stubs of all functions"
     command = _command(commands, "stubs", text, runs="library:stubs")
-    command.add_argument("namespace", nargs="?", help="print only this namespace")
+    command.add_argument("namespace", nargs="?", help="print only this namespace or upstream")
     command.add_argument("--out", type=Path, metavar="DIR", help="write all as an importable package to DIR")
     _profile_option(command)
 

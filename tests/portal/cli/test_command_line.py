@@ -153,6 +153,13 @@ def test_stubs_of_an_upstream_that_rests_are_whole(portal: PortalCommand, tmp_pa
     assert (done.returncode, "async def echo" in done.stdout, "idle" in done.stderr) == (0, True, False)
 
 
+def test_stubs_of_one_upstream_take_its_name_or_its_namespace(portal: PortalCommand, tmp_path: Path) -> None:
+    write_manifest(tmp_path, {"my store": raw(tools=raw_tools("echo")), "other": raw()})
+    for name in ("my store", "my_store"):
+        done = portal("stubs", name, cwd=tmp_path)
+        assert (done.returncode, "async def echo" in done.stdout) == (0, True), name
+
+
 def test_stubs_write_the_types_of_every_language_that_is_on(portal: PortalCommand, tmp_path: Path) -> None:
     write_manifest(tmp_path, {"store": raw()}, server={"kernels": {"javascript": True}})
     assert portal("stubs", "--out", "typings", cwd=tmp_path).returncode == 0
