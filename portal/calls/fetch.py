@@ -54,6 +54,7 @@ _HARMLESS = re.compile(
 """The headers that a redirect to another host keeps. Any other header may contain a key for the first host."""
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 _SYNTAX = "Write it like https://api.example.com/path?query, with method, headers and body beside it."
+_NOT_FOUND = "The host's name was not found where the portal runs. Check its spelling, or ask the operator."
 _THEIRS = "The server answers so. Ask it for something else."
 _CHECK = "Check the effect before retrying: the request may have been processed."
 _ONLY_PRIVATE = "Only capabilities.network.private can allow {}, which it must name. Ask the operator."
@@ -122,7 +123,7 @@ class Network:
             with suppress(OSError):
                 addresses = tuple(dict.fromkeys(await self._resolve(host, port)))[:_MAX_ADDRESSES]
         if not addresses:
-            raise FetchError("fetch_failed", f"the name {host} cannot be resolved", _SYNTAX, "not_started")
+            raise FetchError("fetch_failed", f"the name {host} cannot be resolved", _NOT_FOUND, "not_started")
         kinds = map(constraints.classify_address, addresses)
         reasons = [_WHAT_ALLOWS[kind] for kind in kinds if kind not in allowed]
         is_own = not reasons and any(map(_is_of_this_machine, addresses))

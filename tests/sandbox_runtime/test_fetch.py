@@ -145,6 +145,12 @@ async def test_certificate_has_to_be_the_hosts_whatever_its_address(run: Runner,
     assert [request.headers["host"] for request in server.requests] == [hosts[0]]
 
 
+async def test_name_that_is_not_found_is_told_as_that(fetch: FetchRunner) -> None:
+    result = await fetch('await portal.fetch("http://public.example/")')
+    assert result.error is not None and fetch.states == ["not_started"]
+    assert result.error.code == "fetch_failed" and "was not found" in result.error.hint
+
+
 async def test_body_that_comes_packed_is_given_as_it_came(fetch: FetchRunner, server: Server) -> None:
     server.answers["/"] = response(gzip.compress(TEXT), Content_Encoding="gzip")
     script = (
