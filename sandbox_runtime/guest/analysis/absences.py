@@ -23,7 +23,7 @@ _HTTP_CLIENTS = {"aiohttp", "httpx", "requests", "urllib3"}
 _VERY_NEAR = 0.75  # strict, because a missing module is more often a package than a namespace
 _CONDITIONS = (ast.If, ast.IfExp, ast.BoolOp, ast.While, ast.Match)
 _BUILTINS = {
-    "input": ("not_there", "nobody can answer input()", NO_INPUT),
+    "input": ("not_there", "no one can answer input()", NO_INPUT),
     "open": ("no_files", "there are no files to open", NO_FILES),
 }
 
