@@ -150,8 +150,6 @@ class Past:
         record = None if head.record is None else replace(head.record, events=events)
         entries = {entry.seq: entry for chunk in chunks for entry in chunk.entries}
         calls = {call.seq: call for call in stored.calls}
-        for seq in (seq for seq in entries if seq in calls and calls[seq].state == "intended"):
-            entries[seq] = replace(entries[seq], state="unknown")  # written before it is sent
         return head, cls(record, entries, calls, len(chunks))
 
 

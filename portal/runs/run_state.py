@@ -110,15 +110,18 @@ class RunState:
         events = () if self.recording is None else (*self.recording.events[self.written.events :],)
         if answer is None and events and events[-1].is_ending:
             events = events[:-1]  # the run's ending is written only with its answer
-        entries = tuple(
-            EntryRow.of(self.ledger[seq], tuple(budget.keys for budget in self.counted.get(seq, ())))
-            for seq in sorted(self.touched)
-        )
+        intended = {call.seq for call in calls if call.state == "intended"}
+        entries = tuple(self._entry(seq, seq in intended) for seq in sorted(self.touched | intended))
         epoch, chunks, count, head = self.written
         written = Written(epoch or 1, chunks + bool(events or entries), count + len(events), self.head)
         changed, outcomes = None if self.head is head else self.head, tuple(self.outcomes)
         self.touched = set()
         return Rows(self.piece.run_id, written, not epoch, changed, events, entries, calls, outcomes, answer)
+
+    def _entry(self, seq: int, is_intended: bool) -> EntryRow:
+        row = EntryRow.of(self.ledger[seq], tuple(budget.keys for budget in self.counted.get(seq, ())))
+        # It is sent next. Whoever reads the run before its outcome is written must not take it for a call that was not.
+        return replace(row, state="unknown") if is_intended and row.state == "not_started" else row
 
     def ended(self, rows: Rows, *, is_committed: bool) -> None:
         """The transaction that writes these rows has ended."""

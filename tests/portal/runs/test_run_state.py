@@ -51,6 +51,15 @@ def test_each_thing_is_written_once_and_chunks_are_numbered(state: RunState) -> 
     assert (third := state.begin()).events == (SENT,) and third.written.chunks == 2
 
 
+def test_a_call_that_is_sent_next_is_read_as_unknown_until_it_is_known(state: RunState) -> None:
+    state.touched.update((1, 2))
+    state.calls.append(CALLS[0])
+    assert [entry.state for entry in committed(state).entries] == ["unknown", "not_started"]
+    state.touched.add(1)  # the script gave it up before it was sent
+    state.calls.append(CALLS[1])
+    assert [entry.state for entry in committed(state).entries] == ["not_started", "unknown"]
+
+
 def test_a_failed_transaction_drops_its_calls_and_its_chunk_is_contained_in_the_next(state: RunState) -> None:
     state.recording.events.append(SENT)
     state.touched.add(1)
