@@ -195,7 +195,7 @@ async def _negotiate(client: ClientSession, wire: Wire, handshake_first: bool) -
         if attempts[0].done() and await _is_understood(attempts[0], wire):
             if is_ignored and await _forgot_the_probe(client, attempts[1]):
                 client.adopt(attempts[1].result())
-                return True
+                return False
             for attempt in attempts[1:]:
                 attempt.cancel()
             await asyncio.gather(*attempts[1:], return_exceptions=True)
