@@ -10,6 +10,7 @@ from typing import Final
 from pydantic_core import from_json, to_json
 
 from manifests.json_value import Json
+from portal.base.clean_json import is_larger
 from portal.library.function import RESULT, is_wrapper
 from upstreams.tools import MISSING, ToolResult
 
@@ -97,7 +98,8 @@ def content_of(result: ToolResult, value: Json) -> tuple[list[Json] | None, list
         return None, []
     short = [each for each in texts if each is not None and len(each) <= MAX_COMPARED_CHARACTERS] * has_data
     structured, parsed = result.structured, _parsed_texts(short)
-    if any("NaN" in each or "Infinity" in each for each in short):
+    has_nan = any("NaN" in each or "Infinity" in each for each in short)
+    if has_nan and not is_larger([structured, value], MAX_COMPARED_CHARACTERS):  # which no such text can say
         # FastMCP writes NaN in the text and null in the data. NaN is not even equal to itself.
         with suppress(ValueError):  # a lone surrogate
             rows = to_json([structured, value, parsed], inf_nan_mode="null")
