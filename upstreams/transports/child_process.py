@@ -241,7 +241,8 @@ _ERROR: Final = re.compile(
     r"(?:\[cause\]|Caused by|cause): \S"
     r"|(?:[\w$./-]+: |Uncaught |Unhandled \w+ |Fatal |Exception in thread \S+ |\(in promise\) )*"
     r"(?:[\w.$]+\.)?\w*(?:Error|Exception)\b(?! ignored)"
-    r"|(?:[\w.-]+:? )?(?:fatal )?error: |docker: |panic: |fatal: |thread '.*' panicked|npm (?:error|ERR!) "
+    r"|(?:[\w.-]+: |Configuration )?(?:fatal )?error: |docker: |panic: |fatal: |thread '.*' panicked"
+    r"|npm (?:error|ERR!) "
     r"|(?:.{0,60}\W)?(?:ERROR|CRITICAL|FATAL)\b|.{0,60}\blevel\W{1,4}(?:error|fatal)\b"
 )
 """How Python, Node, Java, Go, Rust, uv, npm, docker and loggers begin a line that reports an error."""
