@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import shlex
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -82,8 +83,10 @@ class Acceptance:
         write_whole(self.record, json.dumps(files.hashes).encode())
         if not portals_of(self.path):  # running portals may use their component for long
             for path in {*self.folder.iterdir()} - {*copies, self.record, self.folder / "held"}:
-                if not path.name.startswith(UNFINISHED):  # a portal that starts now may be writing it
-                    path.unlink(missing_ok=True)
+                with suppress(FileNotFoundError):
+                    # A portal that starts at this moment writes such a file.
+                    if not path.name.startswith(UNFINISHED) or time.time() - path.stat().st_mtime > 60:
+                        path.unlink()
 
     def with_copies(self, manifest: Manifest) -> Manifest:
         """The manifest with the accepted copy of its component, if there is one: no one else changes that."""
