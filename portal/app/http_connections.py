@@ -79,8 +79,8 @@ def http_server(app: ASGIApp, settings: ServerSettings) -> "_HttpServer":
             access_log=False,
             server_header=False,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=settings.drain_seconds,  # type: ignore[arg-type]  # passed to asyncio
-        )
+        ),
+        settings.drain_seconds,
     )
 
 
@@ -148,6 +148,7 @@ class HttpConnection(H11Protocol):
     def __init__(self, connections: Connections, **of_uvicorn: Any) -> None:
         super().__init__(**of_uvicorn)
         self.conn: _Requests = _Requests(h11.SERVER)
+        self.app = partial(self._respond, self.app)
         self._connections = connections
         self._is_over = False
         """Whether the rest of a body is dropped, so that a client that sends all of it gets the answer, not a reset."""
@@ -177,6 +178,18 @@ class HttpConnection(H11Protocol):
         super().shutdown()
         if self.conn.has_stream and (self.scope["method"] == "GET" or _LISTENING in self.scope["headers"]):
             self.transport.close()
+
+    async def _respond(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        cycle = self.cycle
+        try:
+            await app(scope, receive, send)
+        except asyncio.CancelledError:  # the server ends
+            if cycle.response_started:
+                cycle.disconnected = True  # else uvicorn logs that the response is not complete
+                self.transport.close()
+            else:
+                text = "The portal ends, and cancelled this request. It may have had an effect.\n"
+                await PlainTextResponse(text, 503)(scope, receive, send)
 
     def data_received(self, data: bytes) -> None:
         if not self._is_over:
@@ -248,8 +261,9 @@ class _HttpServer(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         yield
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, drain_seconds: float) -> None:
         super().__init__(config)
+        self._drain_seconds = drain_seconds
         self.serving = anyio.CancelScope()
         """Cancelled when it begins to stop. From then on it accepts nothing."""
 
@@ -260,3 +274,11 @@ class _HttpServer(uvicorn.Server):
         finally:
             self.should_exit = True
             self.serving.cancel()
+
+    async def _wait_tasks_to_complete(self) -> None:
+        with anyio.move_on_after(self._drain_seconds):  # uvicorn's own deadline logs a line that is no event
+            await super()._wait_tasks_to_complete()
+            return
+        log.warning("requests_cancelled", requests=len(self.server_state.tasks))
+        for task in self.server_state.tasks:
+            task.cancel()

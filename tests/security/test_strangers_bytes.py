@@ -376,6 +376,25 @@ async def test_end_closes_a_stream_that_its_client_listens_to_and_no_answer() ->
             assert line
 
 
+async def test_what_is_not_answered_in_time_is_told_that_the_portal_ends(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    app = App()
+    with capture_logs() as logs:
+        async with served(app, drain_seconds=0.1) as connect:
+            begun, asking = await connect(), await connect()
+            await begun.send(b"POST /stream HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n")
+            await asking.send(b"GET /wait HTTP/1.1\r\nHost: a\r\n\r\n")
+            await app.has(2)
+            assert app.server is not None
+            app.server.should_exit = True
+            status, text = await asking.answer()
+            assert (status, b"portal ends" in text) == (503, True)
+            assert await begun.is_closed() and await asking.is_closed()
+    assert logs == [{"event": "requests_cancelled", "log_level": "warning", "requests": 2}]
+    assert not caplog.messages
+
+
 def test_names_of_uvicorn_are_those_that_connections_use() -> None:
     connections, loop = Connections(App(), ServerSettings()), asyncio.new_event_loop()
     settings = {"config": uvicorn.Config(App()), "server_state": ServerState(), "app_state": {}}
@@ -385,6 +404,7 @@ def test_names_of_uvicorn_are_those_that_connections_use() -> None:
     overridden = ["_unset_keepalive_if_required", "connection_lost", "connection_made", "data_received"]
     for name in [*overridden, "send_400_response", "shutdown"]:
         assert name in vars(H11Protocol)
+    assert "_wait_tasks_to_complete" in vars(uvicorn.Server)
     assert "self.on_response_complete" in inspect.getsource(H11Protocol.handle_events)
     assert "write_paused" in vars(FlowControl(asyncio.Transport()))
     assert "self.max_size" in inspect.getsource(selector_events._SelectorSocketTransport)

@@ -24,7 +24,7 @@ from tests.upstreams.raw_http_server import RawHttpServer
 
 @asynccontextmanager
 async def told_to_end_while_a_call_is_under_way(
-    folder: Path, up: RawHttpServer, **server: Json
+    folder: Path, up: RawHttpServer, mode: str = "legacy", **server: Json
 ) -> AsyncIterator[list[CallToolResult]]:
     """What its client is answered comes until the block is left; the portal ends within it."""
     answers: list[CallToolResult] = []
@@ -38,7 +38,7 @@ async def told_to_end_while_a_call_is_under_way(
             is_told.set()
 
     async def ask() -> None:
-        async with Client(urls[0], mode="legacy") as client:
+        async with Client(urls[0], mode=mode) as client:
             await client.list_tools()  # what it would look up later
             with suppress(MCPError):  # it is cut off
                 answers.append(await client.call_tool("execute_code", {"code": "await up.echo()\n'done'"}))
@@ -92,10 +92,13 @@ async def test_script_that_ends_soon_is_answered_also_after_a_signal_to_reload(
     assert up.sessions_ended == ["session-1"]
 
 
-async def test_call_that_does_not_is_cancelled_at_its_upstream(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_call_that_does_not_is_cancelled_at_its_upstream(tmp_path: Path, mode: str) -> None:
     up = RawHttpServer()
-    async with told_to_end_while_a_call_is_under_way(tmp_path, up, drain_seconds=0.5):
-        pass
+    with capture_logs() as events:
+        async with told_to_end_while_a_call_is_under_way(tmp_path, up, mode, drain_seconds=0.5):
+            pass
+    assert [each["requests"] for each in events if each["event"] == "requests_cancelled"] == [1]
     assert "notifications/cancelled" in up.notified
     assert up.sessions_ended == ["session-1"]
 
@@ -109,7 +112,7 @@ async def test_change_is_not_taken_while_the_portal_ends(
     server = {"reload": "watch", "drain_seconds": 1}
     with capture_logs() as events:
         async with (
-            told_to_end_while_a_call_is_under_way(tmp_path, RawHttpServer(), **server),
+            told_to_end_while_a_call_is_under_way(tmp_path, RawHttpServer(), "legacy", **server),
             kept(path) as other,
         ):
             for name in ("second", "third"):
