@@ -121,8 +121,17 @@ class Webhooks:
         except FetchError as error:
             status, reason = 0, error.call_error.message
         seconds = retry_seconds(status, attempt)
-        told = {"id": delivery.id, "status": status, "reason": reason, "attempt": attempt}
-        log.info("webhook_sent", **told, last=seconds is None)
+        told = {
+            "id": delivery.id,
+            "status": status,
+            "reason": reason,
+            "attempt": attempt,
+            "last": seconds is None,
+        }
+        if 200 <= status < 300:
+            log.info("webhook_sent", **told)
+        else:
+            log.warning("webhook_failed", **told)
         note = partial(RunTables.end_delivery, delivery=delivery.id)
         if seconds is not None:
             next_at = self.store.now() + seconds * random.uniform(0.9, 1.1)

@@ -13,6 +13,7 @@ import anyio
 import pytest
 from starlette.requests import Request
 from starlette.responses import Response
+from structlog.testing import capture_logs
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
@@ -132,13 +133,17 @@ async def test_message_is_sent_again_under_its_id_and_before_later_ones(
     # The clock of each machine may differ: that of the store counts.
     monkeypatch.setattr(time, "time_ns", count(time.time_ns(), -(10**9)).__next__)
     failures = 500, 404, 302, 429
-    async with receiving(*failures) as receiver, kept_runs(tmp_path, webhooks=to(receiver)) as kept:
-        run = await kept.start("ask")
-        await kept.until(run, "waiting")
-        await kept.runs.decide(run, 1, Decider("http"), is_approved=True)
-        assert await receiver.until(6) == [*["run.waiting"] * 5, "run.ok"]
-        first, *again, last = receiver.ids()
-        assert again == [first] * 4 and last != first
+    with capture_logs() as logs:
+        async with receiving(*failures) as receiver, kept_runs(tmp_path, webhooks=to(receiver)) as kept:
+            run = await kept.start("ask")
+            await kept.until(run, "waiting")
+            await kept.runs.decide(run, 1, Decider("http"), is_approved=True)
+            assert await receiver.until(6) == [*["run.waiting"] * 5, "run.ok"]
+            first, *again, last = receiver.ids()
+            assert again == [first] * 4 and last != first
+    told = [(each["event"], each["log_level"], each["status"]) for each in logs if "attempt" in each]
+    failed = [("webhook_failed", "warning", status) for status in failures]
+    assert told[:5] == [*failed, ("webhook_sent", "info", 204)]
 
 
 async def test_receiver_that_hangs_or_is_down_delays_no_other(tmp_path: Path) -> None:
