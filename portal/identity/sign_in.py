@@ -72,6 +72,14 @@ _AT_ONCE: Final = 4
 _NO_CLAIMS: Final = (TypeError, ValueError, ArithmeticError, RecursionError)
 """Raised by PyJWT besides its own errors: for a key of the wrong type, or an infinite time."""
 
+_REASONS: Final[dict[type[Exception], str]] = {
+    jwt.ExpiredSignatureError: "has expired",
+    jwt.ImmatureSignatureError: "is not valid yet",
+    jwt.InvalidAudienceError: "is for another audience",
+    jwt.InvalidIssuerError: "is of another issuer",
+    jwt.InvalidSignatureError: "is not signed with the key that it names, or was changed",
+    jwt.MissingRequiredClaimError: "lacks one of the claims exp, iss and aud",
+}
 _TENANT: Final = TypeAdapter(TenantName)
 
 
@@ -80,7 +88,8 @@ def _invalid(why: str) -> SignInError:
 
 
 def _refused(error: Exception, why: str = "") -> SignInError:
-    return _invalid(f"the token is refused: {type(error).__name__.removesuffix('Error')}{why}")
+    reason = _REASONS.get(type(error), "is damaged, or has a value that is not valid")
+    return _invalid(f"the token {reason}{why}")
 
 
 def _unavailable(
@@ -250,7 +259,7 @@ class Provider:
             )
         except jwt.InvalidAudienceError as error:
             audience = jwt.decode(token, options={"verify_signature": False}).get("aud")
-            why = f". It is for {audience!r:.200}, and server.auth.audience is {settings.audience!r}"
+            why = f", {audience!r:.200}, and server.auth.audience is {settings.audience!r}"
             raise _refused(error, why) from None
         except (jwt.PyJWTError, *_NO_CLAIMS) as error:
             raise _refused(error) from None

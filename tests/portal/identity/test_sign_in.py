@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, Response
 from manifests.errors import ManifestError
 from manifests.loader import load_manifest
 from portal.base.caller import claim
+from portal.base.errors import SignInError
 from portal.identity import sign_in
 from tests.portal.issuer import AUDIENCE, CLIENT, Issuer, refused, rsa_key, signing_in
 from tests.portal.peers import http_app, opened, write_manifest
@@ -87,6 +88,26 @@ async def test_a_signature_that_is_not_the_issuers_is_refused(issuer: Issuer) ->
     ):
         assert await refused(signing, token) == (401, "invalid_token"), token[:100]
     assert await signing.bearer(good)
+
+
+async def test_reason_of_a_refusal_is_told_in_plain_words(issuer: Issuer) -> None:
+    good = issuer.token()
+    for token, reason in (
+        (good[:-5], "damaged"),
+        (f"x{good}", "damaged"),
+        (issuer.token(iat="x"), "a value that is not valid"),
+        (issuer.token(exp=1), "has expired"),
+        (issuer.token(nbf=1e12), "not valid yet"),
+        (issuer.token(exp=None), "lacks one of the claims exp, iss and aud"),
+        (issuer.token(iss="https://other.example"), "of another issuer"),
+        (
+            issuer.token(aud="https://other.example"),
+            "for another audience, 'https://other.example', and server.auth",
+        ),
+        (issuer.token(key=rsa_key()), "not signed with the key that it names"),
+    ):
+        with pytest.raises(SignInError, match=reason):
+            await signing_in(issuer).bearer(token)
 
 
 async def test_clocks_may_differ_a_little(issuer: Issuer) -> None:
