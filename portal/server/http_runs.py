@@ -62,6 +62,11 @@ class Given(BaseModel, extra="forbid", allow_inf_nan=False):
     @classmethod
     def of(cls, given: Json) -> Self:
         """Raises RunsError: it names the first key that is not valid."""
+        if not isinstance(given, dict):
+            fields = cls.model_fields.items()
+            keys = ", ".join(f"{key}{'?' * (not field.is_required())}" for key, field in fields)
+            message = f"the body must be an object {{{keys}}}"
+            raise RunsError("invalid_arguments", message, "See docs/http-api.md.")
         try:
             return cls.model_validate(given)
         except ValidationError as error:

@@ -96,6 +96,17 @@ async def test_nonsense_starts_nothing(client: AsyncClient) -> None:
     assert (await client.get("/runs")).json() == {"runs": []}
 
 
+async def test_body_that_is_no_object_is_told_the_keys(client: AsyncClient) -> None:
+    for path, keys in (
+        ("/runs", "{code, timeout_seconds?, kernel?}"),
+        ("/runs/run_1/answers/1", "{decision, reason?, arguments?}"),
+        ("/runs/run_1/fork", "{at, code?}"),
+    ):
+        for response in (await client.post(path), await client.post(path, json=[7])):
+            assert error_of(response) == (400, "invalid_arguments")
+            assert f"an object {keys}" in response.json()["error"]["message"]
+
+
 ROUTES = [
     ("GET", "/runs/{run}", None),
     ("GET", "/runs/{run}/events", None),
