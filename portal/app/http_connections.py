@@ -115,6 +115,9 @@ class Connections:
             oldest.transport.abort()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if len(scope.get("path", "")) > 4_000:  # Starlette cannot read a number of over 4,300 digits
+            await PlainTextResponse("the path is too long\n", 414)(scope, receive, send)
+            return
         host = (scope.get("client") or ("",))[0]
         if self._requests.count(host) >= self.settings.connections_per_address:
             self._log_rarely("requests_full", address=host)

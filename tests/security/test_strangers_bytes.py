@@ -376,6 +376,12 @@ async def test_end_closes_a_stream_that_its_client_listens_to_and_no_answer() ->
             assert line
 
 
+async def test_path_with_a_number_too_long_to_read_is_refused(connect: Connect) -> None:
+    for digits, status in ((4_400, 414), (3_900, 200)):
+        path = b"/runs/run_1/answers/" + b"7" * digits
+        assert await (await connect()).ask(b"GET " + path + b" HTTP/1.1\r\nHost: a\r\n\r\n") == status
+
+
 async def test_what_is_not_answered_in_time_is_told_that_the_portal_ends(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
