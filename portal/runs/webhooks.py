@@ -121,17 +121,11 @@ class Webhooks:
         except FetchError as error:
             status, reason = 0, error.call_error.message
         seconds = retry_seconds(status, attempt)
-        told = {
-            "id": delivery.id,
-            "status": status,
-            "reason": reason,
-            "attempt": attempt,
-            "last": seconds is None,
-        }
+        told = {"id": delivery.id, "status": status, "reason": reason, "attempt": attempt}
         if 200 <= status < 300:
-            log.info("webhook_sent", **told)
+            log.info("webhook_sent", **told, last=True)
         else:
-            log.warning("webhook_failed", **told)
+            log.warning("webhook_failed", **told, last=seconds is None)
         note = partial(RunTables.end_delivery, delivery=delivery.id)
         if seconds is not None:
             next_at = self.store.now() + seconds * random.uniform(0.9, 1.1)
