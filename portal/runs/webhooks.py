@@ -121,7 +121,8 @@ class Webhooks:
         except FetchError as error:
             status, reason = 0, error.call_error.message
         seconds = retry_seconds(status, attempt)
-        told = {"id": delivery.id, "status": status, "reason": reason, "attempt": attempt}
+        host = httpx2.URL(webhook.url).host  # its path may be a secret
+        told = {"id": delivery.id, "host": host, "status": status, "reason": reason, "attempt": attempt}
         if 200 <= status < 300:
             log.info("webhook_sent", **told, last=True)
         else:

@@ -144,6 +144,7 @@ async def test_message_is_sent_again_under_its_id_and_before_later_ones(
     told = [(each["event"], each["log_level"], each["status"]) for each in logs if "attempt" in each]
     failed = [("webhook_failed", "warning", status) for status in failures]
     assert told[:5] == [*failed, ("webhook_sent", "info", 204)]
+    assert {each["host"] for each in logs if "attempt" in each} == {"127.0.0.1"}
 
 
 async def test_receiver_that_hangs_or_is_down_delays_no_other(tmp_path: Path) -> None:
