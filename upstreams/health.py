@@ -19,6 +19,7 @@ _MAX_REMARK_CHARACTERS: Final = 300
 Status = Literal["starting", "ready", "idle", "failing", "needs_login", "down", "stopped"]
 """`idle`: not connected; the next call connects. `failing`: connected, but the circuit breaker is open. `needs_login`:
 down until a person runs the command in the detail."""
+WELL: Final = frozenset[Status]({"ready", "idle"})
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class UpstreamState:
     @property
     def is_well(self) -> bool:
         """Whether a call would be sent now."""
-        return self.status in ("ready", "idle")
+        return self.status in WELL
 
     @property
     def adjective(self) -> str:

@@ -27,6 +27,7 @@ from portal.library.function import Function
 from portal.library.library import PORTAL
 from portal.library.notation import NOTATIONS
 from portal.library.schema import MAX_DEPTH
+from upstreams.health import WELL
 from upstreams.tools import ListedUpstream
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ class DocsSearchAnswer:
 def _namespace_line(row: dict[str, Json]) -> str:
     """`git 12`, without the summary, which is the server's instructions."""
     upstream = "" if row["upstream"] == row["namespace"] else f", upstream {row['upstream']!r}"
-    state = "" if row["state"] in ("ready", "idle") else f", {row['state']}"
+    state = "" if row["state"] in WELL else f", {row['state']}"
     return f"{row['namespace']} {row['functions']}{upstream}{state}"
 
 

@@ -29,6 +29,7 @@ from portal.cli.terminal import Terminal, counted, declared, unknown_name, upstr
 from portal.identity.sign_in import Provider
 from portal.library.pinning import QUARANTINED, pins_of, suspicions
 from portal.server.portal import Portal
+from upstreams.health import WELL
 from upstreams.upstream import Upstream
 
 WARNED: Final = 3
@@ -294,7 +295,7 @@ def _print_summary(findings: Findings, terminal: Terminal) -> None:
         how = f"To keep it back, write capabilities.tools.deny: [{names[0]}]"
         terminal.line(f"granted, without a word on whether it writes: {some(names, 1)}. {how}")
     # One that is down helps more.
-    one = min(findings.upstreams, key=lambda row: row["status"] in ("ready", "idle"))
+    one = min(findings.upstreams, key=lambda row: row["status"] in WELL)
     terminal.line(f"tools and stderr of one upstream: mcp-code-portal check {one['name']}")
 
 
