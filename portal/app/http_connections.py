@@ -151,7 +151,7 @@ class HttpConnection(H11Protocol):
     def __init__(self, connections: Connections, **of_uvicorn: Any) -> None:
         super().__init__(**of_uvicorn)
         self.conn: _Requests = _Requests(h11.SERVER)
-        self.app = partial(self._respond, self.app)
+        self._handler, self.app = self.app, self._respond
         self._connections = connections
         self._is_over = False
         """Whether the rest of a body is dropped, so that a client that sends all of it gets the answer, not a reset."""
@@ -182,10 +182,10 @@ class HttpConnection(H11Protocol):
         if self.conn.has_stream and (self.scope["method"] == "GET" or _LISTENING in self.scope["headers"]):
             self.transport.close()
 
-    async def _respond(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
         cycle = self.cycle
         try:
-            await app(scope, receive, send)
+            await self._handler(scope, receive, send)
         except asyncio.CancelledError:  # the server ends
             if cycle.response_started:
                 cycle.disconnected = True  # else uvicorn logs that the response is not complete

@@ -89,9 +89,8 @@ class _Guard:
                 if is_file and message["status"] == 200:
                     # The address ends with the version, so that an update is seen at once.
                     headers["Cache-Control"] = "public, max-age=31536000, immutable"
-                headers.setdefault(
-                    "Cache-Control", "no-store"
-                )  # behind `ui` the portal has said what is kept
+                # Behind `ui` the portal has said so already.
+                headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
         is_http = scope["type"] == "http"

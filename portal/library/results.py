@@ -102,8 +102,8 @@ def content_of(result: ToolResult, value: Json) -> tuple[list[Json] | None, list
     if has_nan and not is_larger([structured, value], MAX_COMPARED_CHARACTERS):  # which no such text can say
         # FastMCP writes NaN in the text and null in the data. NaN is not even equal to itself.
         with suppress(ValueError):  # a lone surrogate
-            rows = to_json([structured, value, parsed], inf_nan_mode="null")
-            structured, value, parsed = from_json(rows)
+            as_sent = to_json([structured, value, parsed], inf_nan_mode="null")
+            structured, value, parsed = from_json(as_sent)
     data = dict(zip(short, parsed, strict=True))
     said = [*_ways_to_say(structured), *_ways_to_say(value)] if has_data else []
     said = said[: MAX_COMPARISONS // max(1, len(texts))]
