@@ -280,6 +280,8 @@ async def test_waiting_is_told_and_a_cancelled_request_cancels_the_call(met: Met
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(met.ear.run, f"await {upstream}.hang()")
         await met.ear.until(lambda: met.told.count(f"waiting for 1 call: {upstream}.hang") >= 2)
+        # A call is waited for before it reaches its upstream, and one that does not is cancelled without a word.
+        await met.ear.run(f"while not await {upstream}.hangs():\n    await asyncio.sleep(0.01)")
         tasks.cancel_scope.cancel()
     with anyio.fail_after(DEADLINE_SECONDS):
         assert (await met.ear.run(f"await {upstream}.cancelled()"))["result"] == "cancelled"
