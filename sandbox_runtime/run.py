@@ -72,7 +72,7 @@ def too_long(script_bytes: int) -> RunError:
 class Run:
     """A run in a worker. Call `prepare` once, then optionally `execute` once.
 
-    Without a worker both return `refusal`. `replace` gets another worker if this one died before it did anything. A
+    Without a worker both return `error`. `replace` gets another worker if this one died before it did anything. A
     session's worker has no `replace`, and keeps its instance after the run.
 
     The worker calls back: `receive` for each frame, `resume` when it reads again, and `on_worker_lost` when it is gone.
@@ -82,7 +82,8 @@ class Run:
     bounds: Bounds
     origin: Origin
     recording: Recording | None = None
-    refusal: RunError | None = None
+    error: RunError | None = None
+    """Why it does not start, or what ended it first."""
     replace: Callable[[], Awaitable[WorkerProcess | None]] | None = None
     grants: RunGrants = NO_GRANTS
     _next: asyncio.Future[_Message] | None = None
@@ -90,12 +91,10 @@ class Run:
     _port_error: BaseException | None = None
 
     def __post_init__(self) -> None:
-        self._error = self.refusal
         self._captured = Captured(self.bounds.limits)
         self._longest_call = max(self.bounds.limits.argument_bytes, self.grants.longest_write)
-        self._replayed = None if self.recording is None else self.recording.replayed
-        if self._replayed is not None:
-            self.origin, self._longest_call = self._replayed.origin, self._replayed.longest_call
+        if (replayed := self._replayed) is not None:
+            self.origin, self._longest_call = replayed.origin, replayed.longest_call
         self._listen()
 
     @property
@@ -119,9 +118,9 @@ class Run:
         """
         script = script if script.isascii() else clean(script)
         if (size := len(script.encode())) > MAX_SCRIPT_BYTES:
-            self._error = self._error or too_long(size)
-        if self._error is not None or self.worker is None:
-            return Prepared(script, error=self._error)
+            self.error = self.error or too_long(size)
+        if self.error is not None or self.worker is None:
+            return Prepared(script, error=self.error)
         limits, origin, names = self.bounds.limits, self.origin, tuple(namespaces)
         head = Record(origin, script, names, limits, self._longest_call, None, ())
         kind, payload = await self._send_prepare(head, work)
@@ -133,10 +132,10 @@ class Run:
             prepared = await _in_thread_if_long(
                 len(payload), partial(read_prepared, payload, script, self.bounds)
             )
-            self._error = self._error or prepared.error
+            self.error = self.error or prepared.error
             return prepared
-        self._error = self._failure(kind, payload)
-        return Prepared(script, error=self._error)
+        self.error = self._failure(kind, payload)
+        return Prepared(script, error=self.error)
 
     async def execute(
         self, table: LibraryTable, port: CallPort, observer: CallObserver | None = None
@@ -146,14 +145,14 @@ class Run:
         Cancelling it kills the worker and ends the calls in flight within milliseconds.
         Raises Exception: an exception of the port; a script cannot cause one.
         """
-        if self._error is not None or self.worker is None:
-            return self._result(Ending(None, self._error, ()))
+        if self.error is not None or self.worker is None:
+            return self._result(Ending(None, self.error, ()))
         started = asyncio.get_running_loop().time()
         bounds, files, recording = self.bounds, self.grants.files, self.recording
         calls = CallsInFlight(self.worker, port, observer, bounds, self.fail, files, recording)
         self._calls = calls
-        if self._replayed is not None and self._replayed.settings is not None:
-            settings = self._replayed.settings.encode()
+        if (replayed := self._replayed) is not None and replayed.settings is not None:
+            settings = replayed.settings.encode()
         else:
             settings = _guest_settings(bounds.limits, self.origin, table, self.grants)
         if self.recording is not None:
@@ -208,7 +207,7 @@ class Run:
                 try:
                     calls.receive(payload)
                 except TooManyCallsError:
-                    self._error = self._error or self.bounds.exceeded("tool_calls_limit")
+                    self.error = self.error or self.bounds.exceeded("tool_calls_limit")
                     raise
             case frames.ToPortal.OUTPUT:
                 self._captured.take_output(payload)
@@ -226,9 +225,9 @@ class Run:
             self._calls.start_waiting()
 
     def on_worker_lost(self, reason: str) -> None:
-        self._error = self._error or worker_lost(reason)
+        self.error = self.error or worker_lost(reason)
         if self._next is not None:
-            self._error = self._record_stop(self._error)
+            self.error = self._record_stop(self.error)
         self._resolve(_LOST, b"")
 
     def fail(self, error: BaseException) -> None:
@@ -249,14 +248,18 @@ class Run:
 
     async def _replace_worker(self) -> bool:
         """Use another worker if this one died while it was idle, before anything ran. Returns whether there is one."""
-        if self._error is None or self._error.code != "worker_lost":
+        if self.error is None or self.error.code != "worker_lost":
             return False
         self.worker = await self.replace() if self.replace is not None else None
         if self.worker is None:
             return False
-        self._error = None
+        self.error = None
         self._listen()
         return True
+
+    @property
+    def _replayed(self) -> Record | None:
+        return None if self.recording is None else self.recording.replayed
 
     def _listen(self) -> None:
         if self.recording is not None:
@@ -315,7 +318,7 @@ class Run:
         assert self.worker is not None and self._next is not None
         if self._next.done() and not self._next.cancelled():
             return  # the answer has arrived
-        self._error = self._error or error
+        self.error = self.error or error
         self.worker.kill(error.message)
 
     async def _ending(
@@ -336,7 +339,7 @@ class Run:
 
     def _failure(self, kind: int, payload: bytes) -> RunError:
         if kind == _LOST:
-            return self._error or worker_lost("it ended")
+            return self.error or worker_lost("it ended")
         worker = self.worker
         assert worker is not None
         if kind != frames.ToPortal.TRAPPED or len(payload) < frames.END_HEADER.size + frames.TRAP_HEADER.size:

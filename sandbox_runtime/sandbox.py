@@ -116,7 +116,7 @@ class Sandbox:
         if session is not None:
             async with session.lock:
                 lost = None if session.alive else worker_lost("the session has ended")
-                with closing(make(session.worker, origin=session.next_origin(), refusal=lost)) as run:
+                with closing(make(session.worker, origin=session.next_origin(), error=lost)) as run:
                     yield run
             return
 
@@ -125,13 +125,13 @@ class Sandbox:
                 return await self._workers.take(caller, script_bytes)
             return None
 
-        worker, refusal = None, too_long(script_bytes) if script_bytes > MAX_SCRIPT_BYTES else None
+        worker, refused = None, too_long(script_bytes) if script_bytes > MAX_SCRIPT_BYTES else None
         try:
-            if refusal is None:
+            if refused is None:
                 worker = await self._workers.take(caller, script_bytes)
         except BusyError as error:
-            refusal = RunError("sandbox_busy", str(error), hint="Try again in a moment.")
-        run = make(worker, origin=Origin.now(self.component), refusal=refusal, replace=replace)
+            refused = RunError("sandbox_busy", str(error), hint="Try again in a moment.")
+        run = make(worker, origin=Origin.now(self.component), error=refused, replace=replace)
         try:
             yield run
         finally:
