@@ -30,7 +30,7 @@ from portal.runs.answer import Answer
 from portal.runs.changes import Changes
 from portal.runs.leases import Leases
 from portal.runs.past import HEAD, Piece, RunHead, dump_chunk, dump_outcome, load_outcome, new_row
-from portal.runs.run_state import BRIEF_BYTES, Activity, Rows, RunState
+from portal.runs.segment_state import BRIEF_BYTES, Activity, Rows, SegmentState
 from sandbox_runtime.call_port import GIVEN_UP, CallError, Outcome
 from sandbox_runtime.recording import Recording
 from upstreams.redaction import Redaction
@@ -80,7 +80,7 @@ class Journal:
     _suspending: asyncio.Task[bool] | None = None
 
     def __post_init__(self) -> None:
-        self._state = RunState(self.piece, self.recording, self.ledger, self.authorization.counted)
+        self._state = SegmentState(self.piece, self.recording, self.ledger, self.authorization.counted)
         self._writer = JournalWriter(self._state, self.store, self.runs, self.scope)
         self.notices = CallNotices(self.head.call_notices)
 
@@ -349,7 +349,7 @@ class JournalWriter:
     # With the loop's own callbacks and events, not in a task: each journaled call waits for a transaction, and a task
     # would cost each one more turn of the loop.
 
-    def __init__(self, state: RunState, store: RunStore, runs: Home, scope: anyio.CancelScope) -> None:
+    def __init__(self, state: SegmentState, store: RunStore, runs: Home, scope: anyio.CancelScope) -> None:
         self._state, self._store, self._runs, self._scope = state, store, runs, scope
         self._due: _Transaction | None = None
         self._under_way: _Transaction | None = None

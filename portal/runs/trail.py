@@ -26,7 +26,7 @@ from portal.records.store.writer import RunStore
 from portal.runs.answer import Answer
 from portal.runs.journal import Journal, write_rows
 from portal.runs.past import Piece
-from portal.runs.run_state import Rows
+from portal.runs.segment_state import Rows
 from upstreams.redaction import Redaction
 
 log = structlog.get_logger()

@@ -23,7 +23,7 @@ from portal.records.store.sqlite import SqliteDatabase
 from portal.records.store.writer import Pace, RunStore, resolve
 from portal.runs.answer import Answer
 from portal.runs.past import RunHead
-from portal.runs.run_state import BRIEF_BYTES, Rows, Written
+from portal.runs.segment_state import BRIEF_BYTES, Rows, Written
 from sandbox_runtime.call_port import Outcome
 from sandbox_runtime.recording import Origin, Record
 from tests.portal.rows import Tables, begun, kinds, store_of

@@ -76,7 +76,7 @@ class Rows(NamedTuple):
 
 
 @dataclass(eq=False)
-class RunState:
+class SegmentState:
     """Knows what of a segment is written, and what is not. `recording` is None for a run of a session.
 
     `counted` has the budgets that each call spent, by `seq`.

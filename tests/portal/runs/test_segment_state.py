@@ -13,7 +13,7 @@ from portal.records.ledger import Ledger
 from portal.records.store.records import CallRow
 from portal.runs.answer import Answer
 from portal.runs.past import Past, Piece, RunHead, new_row
-from portal.runs.run_state import Activity, Rows, RunState
+from portal.runs.segment_state import Activity, Rows, SegmentState
 from sandbox_runtime.call_port import Outcome
 from sandbox_runtime.recording import Event, Origin, Record, Recording
 
@@ -24,20 +24,20 @@ SENT, ENDED = Event("sent", "1 git.push {}"), Event("finished", "x")
 
 
 @pytest.fixture
-def state() -> RunState:
-    state = RunState(Piece("run", HEAD), Recording(), Ledger(), {})
+def state() -> SegmentState:
+    state = SegmentState(Piece("run", HEAD), Recording(), Ledger(), {})
     for seq in (1, 2):
         state.ledger.open(seq, "git.push")
     return state
 
 
-def committed(state: RunState) -> Rows:
+def committed(state: SegmentState) -> Rows:
     rows = state.begin()
     state.ended(rows, is_committed=True)
     return rows
 
 
-def test_each_thing_is_written_once_and_chunks_are_numbered(state: RunState) -> None:
+def test_each_thing_is_written_once_and_chunks_are_numbered(state: SegmentState) -> None:
     state.recording.events.append(SENT)
     state.touched.add(1)
     state.calls.append(CALLS[0])
@@ -51,7 +51,7 @@ def test_each_thing_is_written_once_and_chunks_are_numbered(state: RunState) -> 
     assert (third := state.begin()).events == (SENT,) and third.written.chunks == 2
 
 
-def test_a_call_that_is_sent_next_is_read_as_unknown_until_it_is_known(state: RunState) -> None:
+def test_a_call_that_is_sent_next_is_read_as_unknown_until_it_is_known(state: SegmentState) -> None:
     state.touched.update((1, 2))
     state.calls.append(CALLS[0])
     assert [entry.state for entry in committed(state).entries] == ["unknown", "not_started"]
@@ -60,7 +60,9 @@ def test_a_call_that_is_sent_next_is_read_as_unknown_until_it_is_known(state: Ru
     assert [entry.state for entry in committed(state).entries] == ["not_started", "unknown"]
 
 
-def test_a_failed_transaction_drops_its_calls_and_its_chunk_is_contained_in_the_next(state: RunState) -> None:
+def test_a_failed_transaction_drops_its_calls_and_its_chunk_is_contained_in_the_next(
+    state: SegmentState,
+) -> None:
     state.recording.events.append(SENT)
     state.touched.add(1)
     state.calls.append(CALLS[0])
@@ -81,7 +83,7 @@ def test_a_failed_transaction_drops_its_calls_and_its_chunk_is_contained_in_the_
     assert (state.outcomes, state.with_row) == ([], {2})
 
 
-def test_an_outcome_that_comes_during_a_transaction_is_left_for_the_next(state: RunState) -> None:
+def test_an_outcome_that_comes_during_a_transaction_is_left_for_the_next(state: SegmentState) -> None:
     state.outcomes.append((1, "done", Outcome(1)))
     rows = state.begin()
     state.outcomes.append((2, "done", Outcome(2)))
@@ -90,13 +92,13 @@ def test_an_outcome_that_comes_during_a_transaction_is_left_for_the_next(state: 
     assert [seq for seq, *_ in state.begin().outcomes] == [2]
 
 
-def test_the_ending_is_written_only_with_the_answer(state: RunState) -> None:
+def test_the_ending_is_written_only_with_the_answer(state: SegmentState) -> None:
     state.recording.events += [SENT, ENDED]
     assert committed(state).events == (SENT,)
     assert (last := state.begin(Answer("ok", "run"))).events == (ENDED,) and last.answer is not None
 
 
-def test_the_head_is_written_when_it_changes(state: RunState) -> None:
+def test_the_head_is_written_when_it_changes(state: SegmentState) -> None:
     committed(state)
     assert committed(state).head is None
     state.recording.head = PARSED
@@ -105,7 +107,7 @@ def test_the_head_is_written_when_it_changes(state: RunState) -> None:
 
 def test_a_resumed_segment_goes_on_after_what_earlier_ones_wrote() -> None:
     past = Past(replace(PARSED, events=(SENT, SENT)), calls={1: CALLS[0]}, chunks=3)
-    state = RunState(Piece("run", HEAD, past, 7), Recording(), Ledger(), {})
+    state = SegmentState(Piece("run", HEAD, past, 7), Recording(), Ledger(), {})
     state.recording.events += [SENT, SENT, SENT]
     rows = state.begin()
     assert (rows.is_first, rows.events, rows.written[:3]) == (False, (SENT,), (7, 4, 3))
@@ -129,7 +131,7 @@ def test_run_is_suspended_only_if_nothing_but_waits_was_under_way(
     assert activity.is_idle(now=10.0, seconds=10.0, cpu_seconds=cpu_seconds) is is_idle
 
 
-def test_each_request_of_a_call_counts_to_its_budgets_again_when_the_run_goes_on(state: RunState) -> None:
+def test_each_request_of_a_call_counts_to_its_budgets_again_when_the_run_goes_on(state: SegmentState) -> None:
     spent = Budget(Glob.of("git.push"), 9, None, ("tools", "budgets", 0))
     state.counted, state.touched = {1: [spent, spent]}, {1}
     assert [entry.budgets for entry in state.begin().entries] == [(spent.keys, spent.keys)]
