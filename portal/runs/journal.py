@@ -22,7 +22,7 @@ from manifests.portal_manifest import RunsSettings
 from portal.base.errors import RunsError
 from portal.calls.run import CallNotices
 from portal.catalog.authority import Authorization
-from portal.records.ledger import Entry, Ledger
+from portal.records.ledger import Entry
 from portal.records.store import records
 from portal.records.store.run_tables import RunTables
 from portal.records.store.writer import RunStore
@@ -32,7 +32,6 @@ from portal.runs.leases import Leases
 from portal.runs.past import HEAD, Piece, RunHead, dump_chunk, dump_outcome, load_outcome, new_row
 from portal.runs.segment_state import BRIEF_BYTES, Activity, Rows, SegmentState
 from sandbox_runtime.call_port import GIVEN_UP, CallError, Outcome
-from sandbox_runtime.recording import Recording
 from upstreams.redaction import Redaction
 
 log = structlog.get_logger()
@@ -60,15 +59,13 @@ class Home(Protocol):
 class Journal:
     """Journals one segment of a run: from start or resume until it ends or is suspended.
 
-    `recording` is None for a run of a session, which cannot be resumed elsewhere. It may wait, but is never suspended.
+    A run of a session has no recording, so it cannot be resumed elsewhere. It may wait, but is never suspended.
     """
 
-    piece: Piece
+    state: SegmentState
     runs: Home
     store: RunStore
     park_seconds: float
-    recording: Recording | None
-    ledger: Ledger
     authorization: Authorization
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     """Contains the segment; suspending the run cancels it."""
@@ -80,24 +77,27 @@ class Journal:
     _suspending: asyncio.Task[bool] | None = None
 
     def __post_init__(self) -> None:
-        self._state = SegmentState(self.piece, self.recording, self.ledger, self.authorization.counted)
-        self._writer = JournalWriter(self._state, self.store, self.runs, self.scope)
+        self._writer = JournalWriter(self.state, self.store, self.runs, self.scope)
         self.notices = CallNotices(self.head.call_notices)
+
+    @property
+    def piece(self) -> Piece:
+        return self.state.piece
 
     @property
     def epoch(self) -> int:
         """0 until the run has a row in the store."""
-        return self._state.written.epoch
+        return self.state.written.epoch
 
     @property
     def head(self) -> RunHead:
-        return self._state.head
+        return self.state.head
 
     # Called by the steps of a call
 
     def opened(self, entry: Entry) -> None:
         """Note that the script made a call. In a replay, its entry is restored from the journal."""
-        self._state.touched.add(entry.seq)
+        self.state.touched.add(entry.seq)
         known = self.piece.past.entries.get(entry.seq)
         if known is None:
             return
@@ -137,12 +137,12 @@ class Journal:
     def note_notices(self, notices: Sequence[str]) -> None:
         """Keep notices about the script and its calls for its answer, which a later segment may give."""
         if notices:
-            self._state.head = replace(self.head, notices=(*dict.fromkeys((*self.head.notices, *notices)),))
+            self.state.head = replace(self.head, notices=(*dict.fromkeys((*self.head.notices, *notices)),))
 
     def note_sources(self, sources: Set[str]) -> None:
         """Keep the sources of what the run read from shared files. Calls record their own sources."""
         if not sources <= {*self.head.sources}:
-            self._state.head = replace(self.head, sources=(*sorted({*self.head.sources, *sources}),))
+            self.state.head = replace(self.head, sources=(*sorted({*self.head.sources, *sources}),))
 
     async def call(self, entry: Entry, work: Callable[[], Awaitable[Outcome]]) -> Outcome:
         """Do the work of a call: decide, wait, send. Its outcome is written soon, if it may not be repeated."""
@@ -150,7 +150,7 @@ class Journal:
         self._activity.changed_at = time.monotonic()
         try:
             outcome = await work()
-            if entry.seq in self._state.with_row:
+            if entry.seq in self.state.with_row:
                 self._writer.end(entry, outcome)
             return outcome
         except asyncio.CancelledError as error:
@@ -161,7 +161,7 @@ class Journal:
                 self._writer.end(entry, Outcome(error=given_up))
             raise
         finally:
-            self._state.touched.add(entry.seq)
+            self.state.touched.add(entry.seq)
             self._activity.in_flight.discard(entry.seq)
             self._activity.changed_at = time.monotonic()
 
@@ -170,7 +170,7 @@ class Journal:
 
         Raises FencedError: another portal has taken the run over, or it was ended.
         """
-        if self.recording is None:
+        if self.state.recording is None:
             return None
         return await self._add(records.CallRow(self.piece.run_id, seq, "call", function, "intended"))
 
@@ -232,10 +232,10 @@ class Journal:
 
     def whole(self, answer: Answer, most_bytes: int) -> Rows | None:
         """All of a run that has ended and has no row; None if its record is too large, or not known."""
-        recording = self.recording
+        recording = self.state.recording
         if recording is None or recording.head is None or recording.bytes > most_bytes:
             return None
-        return self._state.begin(answer)
+        return self.state.begin(answer)
 
     async def begin(self) -> None:
         """Create the run's row, if it is missing. Raises StoreError: it cannot be written."""
@@ -265,7 +265,7 @@ class Journal:
         mask = self.runs.mask
         noted = {mask(kind): (mask(text), count) for kind, (text, count) in self.notices.items()}
         if noted != self.head.call_notices:
-            self._state.head = replace(self.head, call_notices=noted)
+            self.state.head = replace(self.head, call_notices=noted)
         try:
             await self._writer.flush()
             park = partial(RunTables.park, run=self.piece.run_id, epoch=self.epoch, waiting=waiting)
@@ -296,15 +296,15 @@ class Journal:
 
     async def _add(self, row: records.CallRow) -> CallError | None:
         await self._held()
-        if self.recording is not None and self.recording.is_too_large:
+        if self.state.recording is not None and self.state.recording.is_too_large:
             return CallError(
                 "journal_limit",
                 f"{row.function} was not called: the record of this run is over its limit of 32 MiB",
                 "Nothing was sent. Split the work into several scripts, or read less.",
             )
-        self._state.calls.append(row)
+        self.state.calls.append(row)
         # A call whose answer the script waits for, as most do. Those of a `gather` share one transaction.
-        is_alone = self._activity.in_flight == {row.seq} and row.seq == self.ledger.calls
+        is_alone = self._activity.in_flight == {row.seq} and row.seq == self.state.ledger.calls
         leases = self.runs.leases
         lapses = leases.lapses
         try:
@@ -320,14 +320,15 @@ class Journal:
 
     def _may_park(self, computed: float) -> bool:
         """Whether the run may be suspended; `computed` is the CPU time of the worker `park_seconds` ago."""
-        if self.recording is None or self.recording.is_too_large or self._suspending is not None:
+        recording, files = self.state.recording, self.state.ledger.files
+        if recording is None or recording.is_too_large or self._suspending is not None:
             return False
-        is_changing_files = self.ledger.files is not None and self.ledger.files.is_busy
+        is_changing_files = files is not None and files.is_busy
         used = self._cpu_seconds() - computed
         return not is_changing_files and self._activity.is_idle(time.monotonic(), self.park_seconds, used)
 
     def _cpu_seconds(self) -> float:
-        return 0.0 if self.recording is None else self.recording.cpu_seconds
+        return 0.0 if self.state.recording is None else self.state.recording.cpu_seconds
 
 
 @dataclass(eq=False, slots=True)

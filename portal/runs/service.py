@@ -35,6 +35,7 @@ from portal.runs.journal import Journal, unwritten
 from portal.runs.leases import Address, Leases, public_url
 from portal.runs.past import HEAD, Piece, RunHead, new_row, new_run_id
 from portal.runs.results import KeptResults
+from portal.runs.segment_state import SegmentState
 from portal.runs.trail import Trail
 from sandbox_runtime.recording import Recording
 from upstreams.redaction import Redaction
@@ -98,7 +99,8 @@ class Runs:
         # No client waits for the answer of a run that the portal resumes. Without a pause, the wait would spin.
         is_attended = not piece.epoch or self.questions.channel(piece.run_id) is not NO_CLIENT
         park_seconds = max(self.settings.park_after_seconds if is_attended else 0, UNATTENDED_SECONDS)
-        return Journal(piece, self, self.store, park_seconds, recording, ledger, authorization)
+        state = SegmentState(piece, recording, ledger, authorization.counted)
+        return Journal(state, self, self.store, park_seconds, authorization)
 
     def fence(self, run: str) -> None:
         """Stop a segment at once, if it is under way here: its run has ended, or another portal holds it."""

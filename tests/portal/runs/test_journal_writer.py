@@ -19,6 +19,7 @@ from portal.runs.changes import Changes
 from portal.runs.journal import Journal
 from portal.runs.leases import Leases
 from portal.runs.past import Piece, RunHead
+from portal.runs.segment_state import SegmentState
 from sandbox_runtime.call_port import CallError, Outcome
 from sandbox_runtime.recording import Recording
 from tests.portal.rows import opened
@@ -79,7 +80,8 @@ async def journal(store: Store) -> Journal:
     for seq in range(1, 9):
         ledger.open(seq, "git.push")
     piece = Piece("run", RunHead(ExecuteCode("1"), LOCAL, None))
-    return Journal(piece, HOME, store, 0.1, Recording(), ledger, authorization)  # type: ignore[arg-type]
+    state = SegmentState(piece, Recording(), ledger, authorization.counted)
+    return Journal(state, HOME, store, 0.1, authorization)  # type: ignore[arg-type]
 
 
 async def intend_all(journal: Journal, *seqs: int) -> dict[int, CallError | Exception | None]:
@@ -122,7 +124,7 @@ async def test_a_call_that_is_alone_is_journaled_in_its_turn_of_the_loop_and_oth
     async def work() -> Outcome:
         return Outcome(error=await journal.intend(seq, "git.push"))
 
-    call = journal.call(journal.ledger[seq], work)  # the script has made eight
+    call = journal.call(journal.state.ledger[seq], work)  # the script has made eight
     with pytest.raises(StopIteration) if is_alone else nullcontext():
         call.send(None)
     assert store.states() == ["intended"] * is_alone
