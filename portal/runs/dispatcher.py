@@ -2,6 +2,7 @@
 
 import math
 import os
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -28,6 +29,9 @@ log = structlog.get_logger()
 
 POLL_SECONDS: Final = 0.2
 """How often the portal checks whether another process, such as the command line, has written to the store."""
+
+_OVERTAKEN_SECONDS: Final = 1.0
+"""Postgres may commit a log entry so much later than one with a higher number."""
 
 SWEEP_SECONDS: Final = 600.0
 RETRY_SECONDS: Final = 1.0
@@ -64,6 +68,8 @@ class Dispatcher:
     """The runs that are being resumed, and those that are tried again soon."""
     _failures: Counter[str] = field(default_factory=Counter)
     """By run: how many attempts to resume it have failed."""
+    _last_log: int = -1
+    _changed_at: float = 0.0
 
     def __post_init__(self, workers: int | None) -> None:
         workers = workers or 8 * (os.cpu_count() or 1)
@@ -117,12 +123,19 @@ class Dispatcher:
             with anyio.move_on_after(min(left, POLL_SECONDS)):
                 await news.wait()
             try:
-                if await self.store.is_changed():
+                if await self._is_changed():
                     await self._fence_lost()
                     self.runs.changes.wake_all()
             except StoreError as error:
                 self.runs.leases.note_store(error)
                 await anyio.sleep(RETRY_SECONDS)
+
+    async def _is_changed(self) -> bool:
+        """Whether anyone may have written since the last call. Raises StoreError: it cannot be read."""
+        last, now = await self.store.read(RunTables.last_log), time.monotonic()
+        if last != self._last_log:
+            self._last_log, self._changed_at = last, now
+        return now - self._changed_at <= _OVERTAKEN_SECONDS
 
     async def _fence_lost(self) -> None:
         """Stop the segments whose runs were ended or taken over: another process may have changed the store."""

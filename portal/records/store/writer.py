@@ -26,7 +26,6 @@ from sandbox_runtime.fair_queue import Turns
 
 Result = TypeVar("Result")
 
-_OVERTAKEN_SECONDS: Final = 1.0
 _LEAVE_SECONDS: Final = 2.0
 
 FAST_SECONDS: Final = 0.002
@@ -96,8 +95,6 @@ class RunStore:
         self.now = reader.now = tables.now
         """Seconds since 1970, by the clock of the store. Each heartbeat of the writer adjusts it."""
         self._reading = Turns(1)
-        self._last = -1
-        self._changed = 0.0
         self.written = {"loop": 0, "thread": 0}
         """Writes by who committed them."""
         self._local = tables.database if isinstance(tables.database, SqliteDatabase) else None
@@ -157,14 +154,6 @@ class RunStore:
         """Read in a thread; owners take turns. Raises StoreError: it cannot be read."""
         async with self._reading.turn(owner):
             return await anyio.to_thread.run_sync(work, self._reader)
-
-    async def is_changed(self) -> bool:
-        """Whether anyone may have written since the last call. Raises StoreError: it cannot be read."""
-        last, now = await self.read(RunTables.last_log), time.monotonic()
-        if last != self._last:
-            self._last, self._changed = last, now
-        # Postgres may commit a log entry after one with a higher number.
-        return now - self._changed <= _OVERTAKEN_SECONDS
 
     async def close(self) -> None:
         """Finish the pending writes, and close. Other portals resume the runs of this one."""
