@@ -9,7 +9,7 @@ import asyncio
 import resource
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from ipaddress import ip_address, ip_network
@@ -41,6 +41,11 @@ HEAD_BYTES, BODY_BYTES = 16 << 10, 256 << 10
 
 TOLD_SECONDS: Final = 60.0
 
+CUT_OFF_SECONDS: Final = 1.0
+"""Time for the errors that tell clients that their requests are cut off."""
+
+CUT_OFF: Final = "The portal ends, and cancelled this request. It may have had an effect."
+
 _LISTENING: Final = b"mcp-method", b"subscriptions/listen"
 """The header of the POST by which clients of MCP 2026-07-28 listen. Earlier ones use GET."""
 
@@ -64,8 +69,10 @@ def listening(host: str, port: int) -> socket.socket:
     return listener
 
 
-def http_server(app: ASGIApp, settings: ServerSettings) -> "_HttpServer":
-    """uvicorn with the limits of `settings`, for the running loop."""
+def http_server(
+    app: ASGIApp, settings: ServerSettings, cut_off: Callable[[], None] = lambda: None
+) -> "_HttpServer":
+    """uvicorn with the limits of `settings`, for the running loop. `cut_off` answers requests that have to end now."""
     connections = Connections(app, settings)
     asyncio.get_running_loop().set_exception_handler(connections.on_loop_error)
     return _HttpServer(
@@ -81,6 +88,7 @@ def http_server(app: ASGIApp, settings: ServerSettings) -> "_HttpServer":
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
         ),
         settings.drain_seconds,
+        cut_off,
     )
 
 
@@ -191,8 +199,7 @@ class HttpConnection(H11Protocol):
                 cycle.disconnected = True  # else uvicorn logs that the response is not complete
                 self.transport.close()
             else:
-                text = "The portal ends, and cancelled this request. It may have had an effect.\n"
-                await PlainTextResponse(text, 503)(scope, receive, send)
+                await PlainTextResponse(f"{CUT_OFF}\n", 503)(scope, receive, send)
 
     def data_received(self, data: bytes) -> None:
         if not self._is_over:
@@ -264,9 +271,9 @@ class _HttpServer(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         yield
 
-    def __init__(self, config: uvicorn.Config, drain_seconds: float) -> None:
+    def __init__(self, config: uvicorn.Config, drain_seconds: float, cut_off: Callable[[], None]) -> None:
         super().__init__(config)
-        self._drain_seconds = drain_seconds
+        self._drain_seconds, self._cut_off = drain_seconds, cut_off
         self.serving = anyio.CancelScope()
         """Cancelled when it begins to stop. From then on it accepts nothing."""
 
@@ -283,5 +290,8 @@ class _HttpServer(uvicorn.Server):
             await super()._wait_tasks_to_complete()
             return
         log.warning("requests_cancelled", requests=len(self.server_state.tasks))
+        self._cut_off()
+        with anyio.move_on_after(CUT_OFF_SECONDS):
+            await super()._wait_tasks_to_complete()
         for task in self.server_state.tasks:
             task.cancel()

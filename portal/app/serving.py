@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import anyio.to_thread
 from anyio.abc import ObjectReceiveStream, ObjectSendStream
+from mcp.server.context import CallNext, HandlerResult, ServerMiddleware, ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.transport_security import TransportSecuritySettings
+from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
-from mcp_types import PROTOCOL_VERSION_META_KEY, JSONRPCRequest, jsonrpc_message_adapter
+from mcp_types import INTERNAL_ERROR, PROTOCOL_VERSION_META_KEY, JSONRPCRequest, jsonrpc_message_adapter
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
@@ -30,7 +32,7 @@ from manifests.manifest import Manifest
 from portal.app import http_access
 from portal.app.accepted import running
 from portal.app.composition import OpenPortal, open_portal
-from portal.app.http_connections import http_server, listening
+from portal.app.http_connections import CUT_OFF, http_server, listening
 from portal.app.live import SeenClient, live, status_of
 from portal.app.reload import ManifestKeeper, warn_of_writable_files
 from portal.app.replicas import MAX_REQUEST_BYTES, ReplicaMiddleware
@@ -148,6 +150,27 @@ def _readiness(portal: Portal, shows_names: bool) -> dict[str, Json]:
     if not_ready and shows_names:
         answer["not_ready"] = not_ready
     return answer
+
+
+class OpenRequests(ServerMiddleware[Any]):
+    """The requests of MCP under way. A client before 2026-07-28 waits on if the stream of an answer only ends."""
+
+    def __init__(self) -> None:
+        self._scopes: set[anyio.CancelScope] = set()
+
+    async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+        with anyio.CancelScope() as scope:
+            self._scopes.add(scope)
+            try:
+                return await call_next(ctx)
+            finally:
+                self._scopes.remove(scope)
+        raise MCPError(INTERNAL_ERROR, CUT_OFF)
+
+    def cut_off(self) -> None:
+        """Cancel them, and answer each with an error."""
+        for scope in self._scopes:
+            scope.cancel()
 
 
 class ClientMessages(ObjectReceiveStream[SessionMessage | Exception]):
@@ -323,8 +346,10 @@ async def serve_http(
                     access = http_access.HttpAccess(host, applied.portal, applied.caller_claims, access)
 
                 console = LazyConsole(portal, own.name, lambda: own.transport, lambda: access)
-                app = build_http_app(portal, build_server(portal), lambda: access, console.routes)
-                server = http_server(app, settings)
+                mcp_server, requests = build_server(portal), OpenRequests()
+                mcp_server.middleware.append(requests)
+                app = build_http_app(portal, mcp_server, lambda: access, console.routes)
+                server = http_server(app, settings, requests.cut_off)
                 tasks.start_soon(server.end_when_cancelled)
                 async with (
                     live(own, partial(status_of, own, portal), console.on_socket),

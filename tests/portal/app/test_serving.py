@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 from manifests.json_value import Json
 from manifests.loader import load_manifest
 from portal.app import hang_ups, reload, serving
+from portal.app.http_connections import CUT_OFF
 from tests.portal.app.test_manifest_changes import TEXT, hang_up, kept, write
 from tests.portal.peers import DEADLINE_SECONDS, write_manifest
 from tests.upstreams.peers import http_peer
@@ -25,9 +26,9 @@ from tests.upstreams.raw_http_server import RawHttpServer
 @asynccontextmanager
 async def told_to_end_while_a_call_is_under_way(
     folder: Path, up: RawHttpServer, mode: str = "legacy", **server: Json
-) -> AsyncIterator[list[CallToolResult]]:
+) -> AsyncIterator[list[CallToolResult | MCPError]]:
     """What its client is answered comes until the block is left; the portal ends within it."""
-    answers: list[CallToolResult] = []
+    answers: list[CallToolResult | MCPError] = []
     urls: list[str] = []
     is_told = anyio.Event()
     up.hangs_on_calls = True
@@ -40,8 +41,10 @@ async def told_to_end_while_a_call_is_under_way(
     async def ask() -> None:
         async with Client(urls[0], mode=mode) as client:
             await client.list_tools()  # what it would look up later
-            with suppress(MCPError):  # it is cut off
+            try:
                 answers.append(await client.call_tool("execute_code", {"code": "await up.echo()\n'done'"}))
+            except MCPError as error:  # it is cut off
+                answers.append(error)
             await anyio.sleep_forever()
 
     async def serve(scope: anyio.CancelScope) -> None:
@@ -87,17 +90,21 @@ async def test_script_that_ends_soon_is_answered_also_after_a_signal_to_reload(
     finally:
         signal.signal(signal.SIGHUP, former)
     (answer,) = answers
-    assert answer.structured_content is not None
+    assert isinstance(answer, CallToolResult) and answer.structured_content is not None
     assert (answer.structured_content["status"], answer.structured_content["result"]) == ("ok", "done")
     assert up.sessions_ended == ["session-1"]
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_call_that_does_not_is_cancelled_at_its_upstream(tmp_path: Path, mode: str) -> None:
+async def test_call_that_does_not_is_cancelled_at_its_upstream_and_its_client_is_told(
+    tmp_path: Path, mode: str
+) -> None:
     up = RawHttpServer()
     with capture_logs() as events:
-        async with told_to_end_while_a_call_is_under_way(tmp_path, up, mode, drain_seconds=0.5):
+        async with told_to_end_while_a_call_is_under_way(tmp_path, up, mode, drain_seconds=0.5) as answers:
             pass
+    (answer,) = answers
+    assert isinstance(answer, MCPError) and answer.error.message == CUT_OFF
     assert [each["requests"] for each in events if each["event"] == "requests_cancelled"] == [1]
     assert "notifications/cancelled" in up.notified
     assert up.sessions_ended == ["session-1"]
