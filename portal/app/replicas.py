@@ -5,6 +5,7 @@ scripts, and waiting requests. The name tells any replica which one owns it.
 Rule 2: a request is passed on whole, with its token. The other replica authorizes it like one of its own.
 """
 
+import json
 import re
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,6 +16,7 @@ from typing import Final
 import anyio
 import httpx2
 import structlog
+from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -33,7 +35,7 @@ MAX_REQUEST_BYTES: Final = 4 << 20
 
 _CONNECT_SECONDS: Final = 3.0
 _LOOK_SECONDS: Final = 5.0
-_LOST: Final = "the replica serving this session stopped during the request, which may have taken effect\n"
+_LOST: Final = "the replica serving this session stopped during the request, which may have taken effect"
 _LIMITS: Final = httpx2.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=2.0)
 """Clients' streams last long, so any number is allowed. Idle connections end long before the other side ends them."""
 
@@ -124,7 +126,7 @@ class ReplicaMiddleware:
             content=body.content,
         )
         response: httpx2.Response | None = None
-        is_sent, is_lost = True, False
+        is_sent, is_answered = True, False
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(until_gone, body.rest, tasks.cancel_scope.cancel)
             try:
@@ -136,20 +138,20 @@ class ReplicaMiddleware:
                         log.error("replica_not_reached", reason="another one answers at its address", url=url)
                     else:
                         await _send_response(response, send)
-                is_lost = alive.cancelled_caught
+                        is_answered = True
             except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
                 is_sent = False
                 log.warning("replica_not_reached", reason=type(error).__name__)
             except httpx2.HTTPError:
-                is_lost = True
-            finally:
+                pass
+            finally:  # also when this portal ends
                 if response is not None:
                     with anyio.CancelScope(shield=True):
                         await response.aclose()
-            if is_lost and response is None:
-                await PlainTextResponse(_LOST, 502)(scope, body.rest, send)
-            elif is_lost:
-                await send({"type": "http.response.body", "body": b""})
+                        if is_sent and not is_answered:
+                            await send({"type": "http.response.body", "body": _lost(response, body)})
+            if response is None and is_sent:
+                await PlainTextResponse(f"{_LOST}\n", 502)(scope, body.rest, send)
             tasks.cancel_scope.cancel()
         return is_sent
 
@@ -200,10 +202,18 @@ class _Body:
 async def _send_response(response: httpx2.Response, send: Send) -> None:
     headers = [pair for pair in response.headers.raw if pair[0].decode("latin-1").lower() not in _OF_ONE_HOP]
     await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
-    with suppress(httpx2.HTTPError):  # the replica stopped, so the answer ends here
-        async for chunk in response.aiter_raw():
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    async for chunk in response.aiter_raw():
+        await send({"type": "http.response.body", "body": chunk, "more_body": True})
     await send({"type": "http.response.body", "body": b""})
+
+
+def _lost(response: httpx2.Response, body: _Body) -> bytes:
+    """The end of an answer that does not come: an error, because clients before 2026-07-28 wait on without one."""
+    if not body.content or not response.headers.get("content-type", "").startswith("text/event-stream"):
+        return b""
+    error = ErrorData(code=INTERNAL_ERROR, message=_LOST)
+    told = JSONRPCError(jsonrpc="2.0", id=json.loads(body.content)["id"], error=error)
+    return f"\n\nevent: message\ndata: {told.model_dump_json(exclude_unset=True)}\n\n".encode()
 
 
 async def _send_named(home: str, send: Send, message: Message) -> None:

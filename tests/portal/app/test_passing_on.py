@@ -27,7 +27,7 @@ FOR_THE_OTHER = {"mcp-session-id": f"{OTHER}.1"}
 
 @dataclass
 class Pair:
-    """A replica, and another one that answers no request with `?hold`, and one with `?stall` not to its end."""
+    """A replica, and another one that answers no request with `?hold`, and one with `?stall` or `?stream` in part."""
 
     store: RunStore
     http: httpx2.AsyncClient = field(init=False)
@@ -51,8 +51,9 @@ class Pair:
             return
         self.others.append(request := Request(scope, receive))
         body = await request.body()
-        if request.url.query == "stall":
-            await send({"type": "http.response.start", "status": 200, "headers": []})
+        if request.url.query in ("stall", "stream"):
+            headers = [(b"content-type", b"text/event-stream")] if request.url.query == "stream" else []
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
             await send({"type": "http.response.body", "body": b"begun", "more_body": True})
         if request.url.query:
             while (await receive())["type"] != "http.disconnect":
@@ -152,7 +153,10 @@ async def test_a_request_that_reaches_another_replica_than_it_names_is_not_done_
     assert (both.own, both.others, answer.text) == ([b"x"], [], "here")
 
 
-@pytest.mark.parametrize(("path", "told"), [("/mcp?hold", (502, True)), ("/mcp?stall", (200, False))])
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [("/mcp?hold", (502, True)), ("/mcp?stall", (200, False)), ("/mcp?stream", (200, True))],
+)
 async def test_client_of_a_replica_that_stops_is_told(
     both: Pair, monkeypatch: pytest.MonkeyPatch, path: str, told: tuple[int, bool]
 ) -> None:
@@ -160,7 +164,7 @@ async def test_client_of_a_replica_that_stops_is_told(
     answers: list[httpx2.Response] = []
 
     async def ask() -> None:
-        answers.append(await both.http.post(path, content=b"x"))
+        answers.append(await both.http.post(path, content=b'{"id": 7}'))
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ask)
@@ -170,4 +174,5 @@ async def test_client_of_a_replica_that_stops_is_told(
         await both.store.write(lambda tables: tables.database.execute("UPDATE replicas SET seen = 0"))
     [answer] = answers
     assert (answer.status_code, "may have taken effect" in answer.text) == told
+    assert ('"id":7' in answer.text) == path.endswith("stream"), "as an error of the request"
     assert both.own == []
