@@ -82,14 +82,17 @@ class Access:
         if FROM_SCRIPT in headers:
             return PlainTextResponse("Scripts must not reach a portal.\n", 403)
         if not self._is_own_host(host):
-            return PlainTextResponse("The console is not served under this Host.\n", 421)
+            text = f"The console is not served under Host {host[:100]!r}. See server.allowed_hosts.\n"
+            return PlainTextResponse(text, 421)
         if request.method in ("GET", "HEAD"):
             return None
         # A browser that does not tell the site names the origin of a write.
-        is_own = headers.get("origin", "").lower() in (f"http://{host}".lower(), f"https://{host}".lower())
+        origin = headers.get("origin", "").lower()
+        is_own = origin in (f"http://{host}".lower(), f"https://{host}".lower())
         if headers.get("sec-fetch-site", "same-origin" if is_own else "") == "same-origin":
             return None
-        return PlainTextResponse("This request does not come from a page of the console.\n", 403)
+        text = f"This request comes from a page of {origin[:100]!r}, not from the console at {host!r}."
+        return PlainTextResponse(f"{text} If that is wrong, a proxy does not pass on Host.\n", 403)
 
     async def _enter(self, request: Request) -> Response:
         """Open a session by a ticket, or by a token that a form of the door sends."""

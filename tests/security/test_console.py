@@ -150,6 +150,15 @@ def test_a_page_of_the_console_may_change_something(console: Console, sent: dict
     assert console.changes == 1
 
 
+def test_page_behind_a_proxy_that_changes_the_host_is_told(console: Console) -> None:
+    refused = console.enter().post("/ui/change", headers={"Origin": "http://portal.test"})
+    assert (refused.status_code, "'http://portal.test'" in refused.text, f"'{HOST}'" in refused.text) == (
+        403,
+        True,
+        True,
+    )
+
+
 def test_who_only_reads_changes_nothing(console: Console) -> None:
     console.enter(READER)
     assert console.post("/ui/change", headers=OWN).status_code == 403
