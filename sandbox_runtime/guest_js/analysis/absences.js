@@ -30,7 +30,7 @@ function absences(names, lines, lineOf) {
   };
   for (const [name, hint] of [...Object.entries(ABSENT), ...Object.entries(PYTHON)]) {
     for (const node of names.loads.get(name) ?? []) {
-      if (!names.isFree(node) || isRequire(node.up)) continue;
+      if (!names.isFree(node) || names.path(node) || isRequire(node.up)) continue; // an upstream may be named `fetch`
       if (Object.hasOwn(ABSENT, name)) tell(name, node, `there is no ${name}`, hint);
       else tell(name, node, `JavaScript has no name '${name}'`, `Write ${hint}.`, "not_javascript");
     }

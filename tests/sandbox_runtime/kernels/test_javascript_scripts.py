@@ -403,6 +403,14 @@ async def test_what_cannot_work_is_told_before_the_run(js: Runner, script: str, 
     assert [problem.code for problem in (await prepared(js, script)).problems] == codes
 
 
+@pytest.mark.parametrize("namespace", ["document", "fetch", "fs", "json_", "process"])
+async def test_upstream_with_the_name_of_what_is_not_there_can_be_called(js: Runner, namespace: str) -> None:
+    async with js.sandbox.run(Limits(), str) as run:
+        found = await run.prepare(f"await {namespace.rstrip('_')}.get({{}})", (namespace,))
+    assert found.problems == ()
+    assert [use[:2] for use in found.uses] == [(namespace, "get")]
+
+
 LINES: list[tuple[str, list[int]]] = [
     ("f(\n1)\nif (x)\n  f()", [1, 2, 3, 4]),
     ("try {\n  f()\n} catch {\n  f()\n}\nf()", [6]),
