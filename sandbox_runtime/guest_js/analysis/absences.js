@@ -3,6 +3,7 @@
 const MAX_ABSENT = 10;
 const NO_NETWORK = "Scripts have no network. Call upstream functions, or portal.fetch if the operator grants access.";
 const NO_FILES = "JavaScript has no files here: call upstream functions. Only Python scripts can be granted a folder.";
+const ONE_LOCALE = "Dates and numbers print in one locale and in UTC: use toFixed, padStart and toISOString.";
 const NO_BROWSER = "Scripts run in no browser: return the value.";
 const NO_IMPORT = "There are no packages: use ECMAScript itself, portal, and the namespaces that docs_search shows.";
 const ABSENT = {
@@ -12,7 +13,7 @@ const ABSENT = {
   __dirname: NO_FILES, __filename: NO_FILES, fs: NO_FILES, window: NO_BROWSER, document: NO_BROWSER,
   localStorage: NO_BROWSER, sessionStorage: NO_BROWSER, alert: NO_BROWSER, navigator: NO_BROWSER,
   URL: "Take a URL apart with a regular expression. URLSearchParams is there.",
-  Intl: "Dates and numbers print in one locale: use toFixed, padStart and toISOString.",
+  Intl: ONE_LOCALE,
   AbortController: "Nothing can be aborted: Promise.race with a timer stops waiting.",
   prompt: "Nobody can answer. Write the value into the script, or ask with portal.approve.",
 };
@@ -49,7 +50,18 @@ function absences(names, lines, lineOf) {
     const isFiles = path[1] === "files";
     tell(path.join("."), node, `portal has no '${path[1]}'`, isFiles ? NO_FILES : `It has ${[...PORTAL, ...OF_PORTAL].join(", ")}.`);
   }
-  return [...told.values()].slice(0, MAX_ABSENT);
+  return [...told.values(), ...ignoredOptions(names, lineOf)].slice(0, MAX_ABSENT);
+}
+
+/** Locales and options that would be ignored, so that the value would be wrong without an error. */
+function* ignoredOptions(names, lineOf) {
+  for (const { callee, arguments: given } of names.all("CallExpression")) {
+    const name = callee.type === "MemberExpression" ? keyOf(callee) : "", isComparison = name === "localeCompare";
+    const options = isComparison ? given.slice(2) : /^toLocale(?:Date|Time)?String$/.test(name) ? given : [];
+    if (options.every((each) => each.name === "undefined" || /^en(?:-US)?$/.test(literalOf(each)))) continue;
+    const message = `${name} takes no options${isComparison ? "" : ", and no locale but en-US"}`;
+    yield [lineOf(callee.end), "not_there", message, isComparison ? "Compare numbers, or the texts in lower case." : ONE_LOCALE];
+  }
 }
 
 /** Whether a condition decides if a node is evaluated, or it is only tested: `typeof fetch`. */
