@@ -9,7 +9,8 @@ const NO_IMPORT = "There are no packages: use ECMAScript itself, portal, and the
 const ABSENT = {
   fetch: NO_NETWORK, XMLHttpRequest: NO_NETWORK, WebSocket: NO_NETWORK, EventSource: NO_NETWORK, axios: NO_NETWORK,
   process: "There is no process. portal.env has the variables that the operator grants.",
-  Deno: NO_IMPORT, Bun: NO_IMPORT, require: NO_IMPORT, module: NO_IMPORT, exports: NO_IMPORT, Buffer: NO_IMPORT,
+  Deno: NO_IMPORT, Bun: NO_IMPORT, require: NO_IMPORT, module: NO_IMPORT, exports: NO_IMPORT,
+  Buffer: "Use TextEncoder, TextDecoder, atob and btoa.",
   __dirname: NO_FILES, __filename: NO_FILES, fs: NO_FILES, window: NO_BROWSER, document: NO_BROWSER,
   localStorage: NO_BROWSER, sessionStorage: NO_BROWSER, alert: NO_BROWSER, navigator: NO_BROWSER,
   URL: "Take a URL apart with a regular expression. URLSearchParams is there.",
@@ -46,6 +47,9 @@ function absences(names, lines, lineOf) {
   }
   for (const node of names.all("MemberExpression")) {
     const path = names.path(node);
+    if (node.object.name === "crypto" && keyOf(node) === "subtle" && !names.owner(node.object)) {
+      tell("crypto.subtle", node, "crypto has no 'subtle'", "It has randomUUID and getRandomValues. Python scripts have hashlib.");
+    }
     if (path?.[0] !== "portal" || path.length !== 2 || PORTAL.has(path[1]) || OF_PORTAL.has(path[1]) || isStored(node)) continue;
     const isFiles = path[1] === "files";
     tell(path.join("."), node, `portal has no '${path[1]}'`, isFiles ? NO_FILES : `It has ${[...PORTAL, ...OF_PORTAL].join(", ")}.`);

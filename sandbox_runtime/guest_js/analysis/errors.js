@@ -19,7 +19,8 @@ function describe(error, text) {
     what = token && position < text.trimEnd().length ? `Unexpected token \`${token}\`` : `Unexpected end of the script${unclosed(text)}`;
   }
   const isAwait = /\bawait\s+$/.test(text.slice(Math.max(0, position - 20), position));
-  const hint = PYTHON_LINE.test(text.slice(0, 100_000)) ? IS_PYTHON : isAwait ? "`await` needs an `async` function around it." : "";
+  const isDecorator = what === "Unexpected character '@'", noDecorators = "There are no decorators: call the function with what it decorates.";
+  const hint = PYTHON_LINE.test(text.slice(0, 100_000)) ? IS_PYTHON : isAwait ? "`await` needs an `async` function around it." : isDecorator ? noDecorators : "";
   const message = `SyntaxError: ${what}`, start = text.lastIndexOf("\n", position - 1) + 1;
   const shown = text.slice(start).split("\n", 1)[0].slice(0, 200);
   const traceback = `script.js:${line}\n    ${shown}\n    ${" ".repeat(Math.min(position - start, 200))}^\n${message}`;

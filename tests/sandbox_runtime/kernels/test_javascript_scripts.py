@@ -384,11 +384,12 @@ PROBLEMS: list[tuple[str, list[str]]] = [
     ("const fs = require('fs')\nimport axios from 'axios'\nimport('x')", ["not_there"] * 3),
     ("await fetch('https://a.b'); process.env.X; document.title; localStorage", ["not_there"] * 4),
     ("new URL('https://a.b'); new Intl.NumberFormat(); new AbortController()", ["not_there"] * 3),
+    ("crypto.subtle.digest('SHA-256', x); Buffer.from('a')", ["not_there"] * 2),
     ("d.toLocaleDateString('en-US', {weekday: 'long'}); n.toLocaleString('de-DE')", ["not_there"] * 2),
     ("try { d.toLocaleTimeString(undefined, {timeZone}) } catch { }", ["not_there"]),
     ("['a10', 'a9'].sort((a, b) => a.localeCompare(b, undefined, {numeric: true}))", ["not_there"]),
     ("n.toLocaleString(), d.toLocaleString('en-US'), d.toLocaleDateString(undefined)", []),
-    ("a.localeCompare(b), a.localeCompare(b, 'de')", []),
+    ("a.localeCompare(b), a.localeCompare(b, 'de'); const f = (crypto) => crypto.subtle", []),
     ("typeof fetch; if (globalThis.process) process.exit(); const f = (document) => document", []),
     ("try { require('fs') } catch { }", []),
     ("print(len([1])); True", ["not_javascript"] * 3),
@@ -495,6 +496,7 @@ MISTAKES: list[tuple[str, int | None, str, str]] = [
     ("namespace N { export const x = 1 }", 1, "namespace", ""),
     ("let x: number = ;", 1, "`;`", ""),
     ("import x = require('y')", 1, "import", ""),
+    ("class A {\n  @log run() { return 1 }\n}", 2, "'@'", "decorators"),
 ]
 
 
