@@ -169,7 +169,7 @@ def counted(rows: Sequence[dict[str, Json]]) -> str:
 
 
 def not_done(rows: Sequence[dict[str, Json]], is_said: Callable[[str], bool]) -> list[str]:
-    """The calls that did not succeed or took over a second: `git.git_log failed #4, #6: no such file`.
+    """The calls that did not succeed: `git.git_log failed #4, #6: no such file`.
 
     Equal ones share a line, with the numbers of the first few. An error that `is_said` already is left out. No text of
     an error or of arguments can look like another call.
@@ -179,10 +179,8 @@ def not_done(rows: Sequence[dict[str, Json]], is_said: Callable[[str], bool]) ->
         message = row.get("error", {}).get("message", "")
         function = plain_name(row["function"])
         what = f"{function} {row['state']}"
-        if not message and (row["state"] == "done" or "answered_by" in row):
-            if row["ms"] <= SLOW_MS or function.startswith("portal."):
-                continue
-            what = f"{function} took {row['ms'] / 1000:.0f} s"
+        if _succeeded(row):
+            continue
         message = "" if is_said(message) else one_line(message, 300)
         more = f" and {row['count'] - 1} more" if row.get("count", 1) > 1 else ""
         number = f" #{row['seq']}{more}" if len(rows) > 1 or more else ""
@@ -192,6 +190,20 @@ def not_done(rows: Sequence[dict[str, Json]], is_said: Callable[[str], bool]) ->
         what + ",".join(calls[:MAX_NAMED]) + "…" * (len(calls) > MAX_NAMED) + f": {message}" * bool(message)
         for (what, message), calls in told.items()
     ]
+
+
+def slow(rows: Sequence[dict[str, Json]]) -> list[str]:
+    """The functions whose calls succeeded, the slowest after more than a second: `git.git_log took 2 s`."""
+    slowest: dict[str, float] = {}
+    for row in rows:
+        function = plain_name(row["function"])
+        if _succeeded(row) and row["ms"] > SLOW_MS and not function.startswith("portal."):
+            slowest[function] = max(slowest.get(function, 0.0), row["ms"])
+    return [f"{function} took {ms / 1000:.0f} s" for function, ms in slowest.items()]
+
+
+def _succeeded(row: dict[str, Json]) -> bool:
+    return not row.get("error", {}).get("message") and (row["state"] == "done" or "answered_by" in row)
 
 
 def plain_name(name: str) -> str:

@@ -13,7 +13,7 @@ from manifests.json_value import Json
 from manifests.kernels import JAVASCRIPT, PYTHON, KernelName
 from portal.base.plain_text import one_line, visible
 from portal.base.tokens import compact
-from portal.records.ledger import READING, counted, not_done
+from portal.records.ledger import READING, counted, not_done, slow
 from portal.records.store.records import ASKING, OPEN, RunState
 from portal.runs.content import content_blocks, excerpt, preview, truncate, without_binaries
 from sandbox_runtime.guest_json import encode
@@ -143,7 +143,7 @@ class Answer:
             "for": waits[0] if len(waits) == 1 else waits,
             "calls": counted(rows),
             "not_done": not_done(over, lambda message: compact(message)[1:-1] in said),
-            "notices": [visible(notice[:1_000]) for notice in self.notices],
+            "notices": [*(visible(notice[:1_000]) for notice in self.notices), *slow(over)],
             "kept": {key: name(handle) for key, handle in kept.items()},
             "run": name(self.run_id) if needs_run else "",
             "session": name(self.session or ""),
