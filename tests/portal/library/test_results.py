@@ -48,8 +48,8 @@ def test_texts_of_a_result_are_all_data_or_none_is() -> None:
     heading, json_row = "Found rows:", f'{{"a": "{"y" * 200_000}"}}'
     few = value(*map(text, [heading, json_row, *[row] * 150]))
     assert [type(each) for each in few] == [str, *[dict] * 151]
-    many = value(*map(text, [heading, json_row, *[row] * 200]))
-    assert [type(each) for each in many] == [str, dict, *[str] * 200]
+    many = value(*map(text, [heading, json_row, *[row] * 1_700]))
+    assert [type(each) for each in many] == [str, dict, *[str] * 1_700]
 
 
 @pytest.mark.parametrize(
@@ -58,16 +58,35 @@ def test_texts_of_a_result_are_all_data_or_none_is() -> None:
         ("[(1, 'a'), (2, None)]", [[1, "a"], [2, None]]),
         (" {'a': True, 2: [1.5, {}]}\n", {"a": True, "2": [1.5, {}]}),
         ("['\\d', \"it's\"]", ["\\d", "it's"]),
+        ("[1_000, +1, {None: (2)}, '\\U0001f600']", [1000, 1, {"null": 2}, "😀"]),
     ],
 )
 def test_text_of_a_python_list_or_dict_is_parsed(source: str, literal: Json) -> None:
     assert value(text(source)) == literal
 
 
+ODD: list[Json] = ["it's", 'say "no"', "both ' and \"", "\\x41\n\t\x00\x1b\x85é\ud800", "", "None, (True)"]
+
+
+def test_long_text_of_a_python_list_is_parsed() -> None:
+    rows: list[Json] = [{"id": at, "name": each, "left": None} for at, each in enumerate(ODD * 3_000)]
+    assert len(repr(rows)) > 500_000 and value(text(repr(rows))) == rows
+    tuples = [(row["id"], row["name"], (True,), ()) for row in rows]
+    assert value(text(repr(tuples))) == [[number, name, [True], []] for number, name, *_ in tuples]
+
+
 STAYING = """
 | |hello|007|1.50| 12|True|None|NaN|{not json}|-|"open|12|1.0|true|null|"a"|{1, 2}|['a', b'b']|[nan]|[INFO] started
 """.strip("\n").split("|")
-LONG = ["9" * 5_000, "[" * 200_000, '{"a":' * 100_000, "[" + "1+" * 49_000 + "1]", "{" + "-" * 90_000]
+LONG = [
+    "9" * 5_000,
+    "[" * 200_000,
+    '{"a":' * 100_000,
+    "[" + "1+" * 49_000 + "1]",
+    "{" + "-" * 90_000,
+    "[" + "'\\" * 400_000,
+    '["' + "\\'" * 400_000,
+]
 
 
 @pytest.mark.parametrize("source", [*STAYING, *LONG], ids=lambda source: source[:9])
