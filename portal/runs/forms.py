@@ -39,7 +39,8 @@ def approval_form(run: str, asked: Sequence[Json], *, four_eyes: bool, url: str 
     lines += ["", f"To see more, to change arguments, or to decide call by call: {url}"] * bool(url)
     choices = [each for each in CHOICES if may_stand or each != "approve_later"]
     decision = {"type": "string", "title": "Decision", "enum": choices}
-    properties: dict[str, Json] = {"decision": decision, "reason": {"type": "string", "title": "Reason"}}
+    reason = {"type": "string", "title": "Reason", "default": ""}
+    properties: dict[str, Json] = {"decision": decision, "reason": reason}
     form = {"type": "object", "properties": properties, "required": ["decision"]}
     return request_of({"mode": "form", "message": escaped("\n".join(lines), "\n\t"), "requestedSchema": form})
 

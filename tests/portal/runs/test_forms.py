@@ -110,6 +110,13 @@ def test_form_leads_to_the_page_that_decides_if_there_is_one() -> None:
     assert "://" not in forms[1].params.message
 
 
+def test_field_that_may_be_left_empty_has_a_default() -> None:
+    """Clients that make an object of a form send null for a field without one, which is no text: FastMCP's."""
+    form = approval_form("run_1", [{"question": "On?"}], four_eyes=False).params.requested_schema
+    assert {each for each in form["properties"] if "default" not in form["properties"][each]} == {"decision"}
+    assert form["properties"]["reason"]["default"] == ""
+
+
 def test_decision_is_one_of_the_choices_that_were_offered() -> None:
     decided = [decision_of({"action": "accept", "content": {"decision": each}}) for each in CHOICES]
     claims = [(each["is_approved"], each["stands"]) for each in decided if each]
