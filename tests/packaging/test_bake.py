@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.packaging.wheels import write_wheel
-from tests.portal.commands import Done, started
+from tests.portal.commands import Done, finished, started
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -62,6 +62,6 @@ def test_check_tells_what_is_baked_in(baked: Path) -> None:
 def test_missing_component_is_told_before_anything_runs(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text("1")
     (tmp_path / "portal.yaml").write_text("server: {component: gone.wasm}\n")
-    done = portal(tmp_path, "run", "script.py")
+    done = finished("run", "script.py", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     assert "gone.wasm is missing" in done.stderr

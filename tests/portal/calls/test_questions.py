@@ -111,11 +111,9 @@ async def test_a_no_reaches_the_upstream(met: Met, action: str) -> None:
 
 
 @pytest.mark.parametrize("upstream", ["http_modern", "stdio_legacy"])
-@pytest.mark.parametrize(
-    "name", ["api_key", "user_pin", "accessToken", "\\uff50\\uff41\\uff53\\uff53\\uff57\\uff4f\\uff52\\uff44"]
-)
-async def test_nobody_is_asked_for_what_is_named_like_a_secret(met: Met, upstream: str, name: str) -> None:
-    answer = await met.ear.run(f"await {upstream}.ask(field='{name}')")
+async def test_nobody_is_asked_for_what_is_named_like_a_secret(met: Met, upstream: str) -> None:
+    """The names are in tests/security/test_words_of_upstreams.py."""
+    answer = await met.ear.run(f"await {upstream}.ask(field='api_key')")
     assert answer["error"]["code"] == "elicitation_refused"
     assert met.person.asked == []
     # An older upstream hears of it and says how the call ended; a newer one is left in the middle of the call.

@@ -15,6 +15,7 @@ from portal.cli.command_line import END_SECONDS
 from tests.portal.app.test_signed_in_streams import HELLO
 from tests.portal.commands import COMMAND, COMMAND_SECONDS, Done, PortalCommand, ended, finished, started
 from tests.portal.peers import raw, raw_tools, write_manifest
+from tests.warm_commands import warm_command
 
 
 @pytest.fixture(scope="module")
@@ -204,7 +205,7 @@ def test_the_schema_is_printed_even_when_the_manifest_is_broken(
 
 def test_a_reader_that_goes_away_ends_a_command_quietly(folder: Path) -> None:
     (folder / "script.py").write_text("print('said')\n(await store.echo(n=41))['n'] + 1\n")
-    process = started("run", "script.py", cwd=folder)
+    process = started("run", "script.py", cwd=folder, command=warm_command())
     assert process.stdout
     process.stdout.close()
     process.stdout = None
@@ -263,12 +264,6 @@ def test_folder_that_is_gone_is_told(tmp_path: Path) -> None:
     assert done.returncode == 1 and "Traceback" not in done.stderr and "the current folder" in done.stderr
 
 
-@pytest.mark.parametrize("arguments", ["serve <&-", "serve >&-"])
-def test_closed_stream_ends_no_command(tmp_path: Path, arguments: str) -> None:
-    done = redirected(arguments, tmp_path)
-    assert done.returncode == 0 and "Traceback" not in done.stderr
-
-
 def test_upstream_is_called_and_told_though_stdin_and_stdout_are_closed(tmp_path: Path) -> None:
     write_manifest(tmp_path, {"up": raw(tools=raw_tools("echo"))})
     (tmp_path / "script.py").write_text("await up.echo()")
@@ -300,7 +295,7 @@ def go(tmp_path: Path) -> Path:
 
 def done_when_told(go: Path, *arguments: str) -> Done:
     """A command that goes on when it has said what it waits for."""
-    process = started(*arguments, cwd=go.parent)
+    process = started(*arguments, cwd=go.parent, command=warm_command())
     try:
         assert process.stderr
         assert "waiting for slow (up to 60 s)\n" in process.stderr, "it did not wait"

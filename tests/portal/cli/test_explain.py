@@ -41,7 +41,7 @@ profiles:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("explain")
-    upstream, down = json.dumps(raw(tools=TOOLS)), json.dumps(raw(exits_with=3))
+    upstream, down = json.dumps({**raw(tools=TOOLS), "start": "lazy"}), json.dumps(raw(exits_with=3))
     (folder / "portal.yaml").write_text(MANIFEST.format(upstream=upstream, down=down))
     return folder
 
@@ -146,7 +146,6 @@ def test_fallbacks_are_named(portal: PortalCommand, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("entry", "tools", "status", "strict"),
     [
-        (raw(tools=raw_tools("echo")), {}, 0, 0),
         (raw(tools=[]), {}, 0, 0),
         (raw(tools=raw_tools("echo")), {"deny": ["nothing"]}, 0, 3),
         (raw(exits_with=3), {}, 1, 1),

@@ -537,11 +537,11 @@ TEXTS = [
 ]
 
 
-@given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12))
-@example("- a")
-@example("a\n  b\n\n")
-def test_every_text_is_read_back_as_that_text(text: str) -> None:
-    section = {"a": {"command": text, "args": [text, *TEXTS], "env": dict.fromkeys(TEXTS, text)}}
+@given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12), max_size=4))
+@example([*TEXTS, "- a", "a\n  b\n\n"])
+def test_every_text_is_read_back_as_that_text(texts: list[str]) -> None:
+    scalars = {f"key_{number}": text for number, text in enumerate(texts)}
+    section = {"a": {**scalars, "args": texts, "env": dict.fromkeys(texts, "x")}}
     assert read_yaml("\n".join(dumped(section))).data == section
 
 

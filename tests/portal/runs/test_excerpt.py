@@ -104,8 +104,8 @@ def test_small_answer_and_integers_that_parsers_take_are_left_alone() -> None:
     assert truncate(small, 6_000) == small
 
 
-@pytest.mark.parametrize("kind", _KINDS)
 @pytest.mark.parametrize("max_tokens", [200, 6_000])
+@pytest.mark.parametrize("kind", _KINDS)
 def test_huge_result_fits_and_says_what_is_missing(kind: str, max_tokens: int) -> None:
     truncated = truncate(answer(_huge(kind)), max_tokens)
     text = compact(truncated)

@@ -15,13 +15,14 @@ from tests.portal.cli.test_endings import wait_for_writer
 from tests.portal.commands import PortalCommand, started
 from tests.portal.peers import raw, raw_tools, write_manifest
 from tests.portal.records.audit.test_events import events
+from tests.warm_commands import warm_command
 
 
 def test_log_of_a_portal_that_was_killed_is_whole_and_goes_on(portal: PortalCommand, tmp_path: Path) -> None:
     os.mkfifo(fifo := tmp_path / "fifo")
     write_manifest(tmp_path, {"up": raw(tools=raw_tools("echo", "hang"))}, audit={"to": "audit.jsonl"})
     (tmp_path / "script.py").write_text(f"await up.echo()\nawait up.hang(acts_on={str(fifo)!r})")
-    process = started("run", "script.py", cwd=tmp_path)
+    process = started("run", "script.py", cwd=tmp_path, command=warm_command())
     try:
         wait_for_writer(fifo)
     finally:
