@@ -9,7 +9,6 @@ import pytest
 from sandbox_runtime.aot import CACHE_VARIABLE, AotCache
 from sandbox_runtime.errors import ComponentError
 
-DEADLINE_SECONDS = 30
 EMPTY_COMPONENT = b"\0asm\x0d\0\x01\0"
 """The smallest component there is; it compiles at once."""
 

@@ -265,8 +265,8 @@ class ProtectedServer:
 
         return app
 
-    def spec(self, *, retries: Json = None, **oauth: Json) -> HttpUpstream:
-        return HttpUpstream.model_validate({"url": self.url, "oauth": oauth, "retries": retries})
+    def spec(self, **oauth: Json) -> HttpUpstream:
+        return HttpUpstream.model_validate({"url": self.url, "oauth": oauth})
 
     def client_spec(self, secret: str, **oauth: Json) -> HttpUpstream:
         """The client `portal` signs in by itself."""

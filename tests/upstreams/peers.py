@@ -5,7 +5,7 @@ import json
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -115,16 +115,15 @@ async def open_fleet(
     folder: Path,
     on_change: Callable[[Upstream], None],
     listings: Path | None = None,
-    secrets: Collection[str] = (),
     portal_logins: LoginsOf | None = None,
 ) -> AsyncIterator[Fleet]:
-    """Supervise these upstreams, each in its own task. Returns before any is ready. `secrets` are masked.
+    """Supervise these upstreams, each in its own task. Returns before any is ready.
 
     On exit all connections close at once, and no child process is left.
     """
     async with anyio.create_task_group() as tasks:
         fleet = Fleet(Opener(tasks, folder, on_change, listings=listings, portal_logins=portal_logins))
-        fleet.replace({name: UpstreamSettings(spec) for name, spec in specs.items()}, secrets)
+        fleet.replace({name: UpstreamSettings(spec) for name, spec in specs.items()}, ())
         try:
             yield fleet
         finally:
@@ -137,11 +136,10 @@ async def fleet_of(
     *,
     settled: bool = True,
     listings: Path | None = None,
-    secrets: Collection[str] = (),
     **specs: StdioUpstream | HttpUpstream,
 ) -> AsyncIterator[WatchedFleet]:
     watched = WatchedFleet()
-    async with open_fleet(specs, folder or Path.cwd(), watched.note, listings, secrets) as fleet:
+    async with open_fleet(specs, folder or Path.cwd(), watched.note, listings) as fleet:
         watched.fleet = fleet
         if settled:
             assert not await fleet.settled(DEADLINE_SECONDS)

@@ -7,8 +7,8 @@ Each tool it knows does one thing a real server should not, or tells what happen
 era only.
 
 With a fault it has three tools: `act` declares nothing, `look` is read-only, `fine` never fails. The fault strikes the
-first call of `act` and the first of `look`, also when the process was started again in between, and every one with
-`"always": true`. The journal has a line for every start, arrival (with the idempotency key) and effect.
+first call of `act` and the first of `look`, also when the process was started again in between. The journal has a line
+for every start, arrival (with the idempotency key) and effect.
 """
 
 import json
@@ -21,7 +21,6 @@ import time
 
 BEHAVIOUR = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
 FAULT = BEHAVIOUR.get("fault")
-BEHAVIOUR |= {"exit_at_start": {"exits_with": 3}, "endless_pages": {"pages": "endless"}}.get(FAULT, {})
 if "tools_file" in BEHAVIOUR:
     with open(BEHAVIOUR["tools_file"]) as listed:
         BEHAVIOUR["tools"] = json.load(listed)
@@ -107,13 +106,8 @@ def initialize(request):
 def list_tools(request):
     if "tools_error" in BEHAVIOUR:
         send({"id": request["id"], "error": BEHAVIOUR["tools_error"]})
-    elif pages := BEHAVIOUR.get("pages"):
-        page = int((request.get("params") or {}).get("cursor") or 0)
-        following = str(page + 1) if pages == "endless" else ""
-        tools = [{"name": f"more_{page}", "inputSchema": ANY}] if page else TOOLS
-        answer(request, {"tools": tools, "nextCursor": following})
     else:
-        answer(request, {"tools": TOOLS})
+        answer(request, {"tools": TOOLS, **BEHAVIOUR.get("end", {})})
 
 
 def call_tool(request):
@@ -220,7 +214,7 @@ def is_first(tool):
 
 def call_with_fault(request, tool):
     strike = globals().get(FAULT, succeed)
-    if tool == "fine" or not (BEHAVIOUR.get("always") or is_first(tool)):
+    if tool == "fine" or not is_first(tool):
         strike = succeed
     note("arrival", tool, request["params"].get("_meta", {}).get("dev.mcp-code-portal/idempotency-key", "-"))
     strike(request)
@@ -241,22 +235,11 @@ def succeed(request):
     raw_text(frame(request))
 
 
-def trickle(request):
-    effect(request)
-    for character in frame(request):
-        raw_text(character)
-
-
 def stop_reading(request):
     time.sleep(600)
 
 
 def crash_before_acting(request):
-    os._exit(7)
-
-
-def crash_after_acting(request):
-    effect(request)
     os._exit(7)
 
 
@@ -286,12 +269,6 @@ def garbage_with_the_id(request):
 def too_long(request):
     effect(request)
     raw_text(frame(request, result={"content": [{"type": "text", "text": "x" * (CAP_BYTES + 1)}]}))
-
-
-def too_many_values(request):
-    effect(request)
-    values = f'{{"structuredContent":[{"[]," * 3_000_000}[]]}}'
-    write(f'{{"jsonrpc":"2.0","id":{request["id"]},"result":{values}}}')
 
 
 def answer_what_nobody_asked(request):

@@ -85,7 +85,7 @@ async def test_empty_cursor_ends_a_listing_only_before_2026_07_28() -> None:
 
     async with in_memory(Server("modern", on_list_tools=list_tools)) as upstream:
         assert [tool.name for tool in upstream.tools] == ["first", "second"]
-    async with fleet_of(one=raw_server(pages="empty")) as fleet:
+    async with fleet_of(one=raw_server(end={"nextCursor": ""})) as fleet:
         assert [tool.name for tool in fleet.one.tools] == ["echo"]
 
 

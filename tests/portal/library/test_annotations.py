@@ -110,7 +110,6 @@ def test_type_is_never_called_like_a_function() -> None:
     assert found.returns.annotation == "Issue2"
 
 
-TEXT = {"type": "string"}
 NOTED = {"type": "string", "description": "Why."}
 
 

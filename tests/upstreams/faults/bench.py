@@ -33,9 +33,8 @@ class Seen:
 class Bench:
     """Calls as a script's, in one run."""
 
-    def __init__(self, calls: Pipeline, watched: WatchedFleet, healthy: FaultyHttpServer) -> None:
+    def __init__(self, calls: Pipeline, watched: WatchedFleet) -> None:
         self.watched = watched
-        self.healthy = healthy
         self.values: dict[int, Json] = {}
         self._calls = calls
         self._seq = 0
@@ -102,7 +101,7 @@ async def bench(folder: Path, faulty: dict[str, Json]) -> AsyncIterator[Bench]:
             assert not await fleet.settled(DEADLINE_SECONDS)
             snapshot = await catalog.fresh()
             context = run_context(Accounts(manifest, fleet, None), snapshot, Authorization(authority, set()))
-            yield Bench(Pipeline(context), watched, healthy)
+            yield Bench(Pipeline(context), watched)
             tasks.cancel_scope.cancel()
 
 

@@ -30,7 +30,6 @@ UNREADABLE = Seen("upstream_answer", "unknown")
 REFUSED = Seen("upstream_refused", "failed")
 BUSY = Seen("upstream_busy", "failed")
 HALFWAY = Seen("upstream_halfway", "unknown")
-DOWN = Seen("upstream_unavailable", "not_started")
 GONE_FOR_GOOD = Seen("upstream_unavailable", "refused")
 
 # Unanswered calls end at this deadline; a machine that is busy still answers the others within it.
