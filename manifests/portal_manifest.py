@@ -195,6 +195,9 @@ class UpstreamSection(Section):
     """How much it may use the client's model. Default: not at all."""
     roots: Annotated[tuple[RootUri, ...], Strict(False), Field(max_length=100)] = ()
     """file:// URIs to answer when it asks for roots. Default: none."""
+    handshake: bool = False
+    """Whether to begin with the handshake of revisions before 2026-07-28 (default false). Servers that send requests,
+    such as `ctx.elicit` of the Python SDK 2, FastMCP 4 and the TypeScript SDK 2, can ask only then."""
 
 
 class StdioUpstream(UpstreamSection):

@@ -118,7 +118,8 @@ class Connector:
             yield session
 
     async def _negotiated(self, wire: Wire, client: ClientSession, questions: ServerRequestRouter) -> Session:
-        seconds, handshake_first = self.spec.connect_seconds, self.handshake.comes_first
+        seconds = self.spec.connect_seconds
+        handshake_first = self.spec.handshake or self.handshake.comes_first
         try:
             with anyio.fail_after(seconds):
                 ignored_probe = await _negotiate(client, wire, handshake_first)

@@ -163,7 +163,8 @@ class ServerRequestRouter:
         if request_handler is None:
             raise QuestionError("question_unsupported", "there is no client to ask")
         if method not in self._allowed:
-            raise QuestionError("question_refused", f"the manifest does not allow {method[:100]}")
+            key = f" (`{_CAPABILITIES[method]}` of the upstream)" if method in _CAPABILITIES else ""
+            raise QuestionError("question_refused", f"the manifest does not allow {method[:100]}{key}")
         answer = await request_handler.answer(method, params)
         if unsendable(answer):
             raise QuestionError("question_unanswered", "the client's answer cannot be sent as JSON")

@@ -17,7 +17,7 @@ from manifests.kernels import PYTHON, KernelName
 from portal.base.errors import UnreachableError
 from portal.calls.caller_upstreams import CallerUpstreams
 from portal.calls.fetch import Fetcher, FetchError
-from portal.calls.questions import CallQuestions
+from portal.calls.questions import CallQuestions, missing_key
 from portal.catalog.authority import Authorization, Permit, WithheldError
 from portal.library.function import Function
 from portal.library.observed import Observations
@@ -97,7 +97,8 @@ class Broker:
             if asked is not None and (unanswered := asked.refusal(str(error))) is not None:
                 return ended(entry, error.outcome, _unanswered_error(unanswered, str(error)))
             is_rejected = isinstance(error, errors.UpstreamRefusedError) and error.rpc_code == INVALID_PARAMS
-            failure = call_error(error, self._signature_hint(function) if is_rejected else error.hint)
+            hint = self._signature_hint(function) if is_rejected else error.hint
+            failure = call_error(error, missing_key(function.upstream, spec, str(error)) or hint)
             return replace(ended(entry, error.outcome, failure), data=error.data)
         if result.is_error:
             text = upstream.redact.start(_error_text(result), MAX_ERROR_CHARACTERS)[:MAX_ERROR_CHARACTERS]
@@ -105,7 +106,7 @@ class Broker:
                 self._signature_hint(function) if _ABOUT_ARGUMENTS.search(_QUOTED_PATH.sub("", text)) else ""
             )
             hint = errors.UpstreamInternalError.hint if errors.is_network_failure(text) else hint
-            failure = CallError("tool_error", text, hint)
+            failure = CallError("tool_error", text, missing_key(function.upstream, spec, text) or hint)
             if asked is not None and (unanswered := asked.refusal(text)) is not None:
                 failure = _unanswered_error(unanswered, text)
             data = None if result.structured is MISSING else upstream.redact.in_value(result.structured)

@@ -355,6 +355,22 @@ class CallQuestions:
         return self.own_refusal
 
 
+_CANNOT_ASK: Final = re.compile(
+    r"(?P<handshake>server-(?:initiated|to-client) requests)|(?P<roots>roots not supported|support (?:listing )?roots)"
+    r"|(?P<sampling>sampling not supported|support sampling)",
+    re.IGNORECASE,
+)
+"""Matches what SDKs say if a server asks a client that did not declare it, or one of 2026-07-28. Names are keys."""
+
+
+def missing_key(upstream: str, spec: UpstreamSection, failure: str) -> str:
+    """A hint at the key without which the upstream could not ask, as its `failure` says; else empty."""
+    found = _CANNOT_ASK.search(failure[:MAX_MESSAGE_CHARACTERS])
+    if found is None or found.lastgroup is None or getattr(spec, found.lastgroup):
+        return ""
+    return f"Tell the operator: with `upstreams.{upstream}.{found.lastgroup}` in the manifest it can ask the client."
+
+
 def comes_in_rounds(context: ServerRequestContext[Any, Any], params: CallToolRequestParams) -> bool:
     """Whether questions to the client need rounds: since 2026-07-28 servers cannot send requests.
 

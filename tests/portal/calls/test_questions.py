@@ -11,7 +11,9 @@ import anyio
 import httpx2
 import pytest
 from mcp.client.streamable_http import streamable_http_client
+from mcp.server.mcpserver import Context, MCPServer
 from mcp_types import CreateMessageResult, ElicitResult, TextContent
+from pydantic import BaseModel
 
 from manifests.json_value import Json
 from manifests.portal_manifest import HttpUpstream
@@ -27,11 +29,16 @@ from tests.portal.clients import (
     served,
 )
 from tests.portal.peers import DEADLINE_SECONDS, states, write_manifest
+from tests.upstreams.peers import http_peer
 from upstreams.errors import UpstreamIncompleteError
 from upstreams.questions import ServerRequestRouter
 from upstreams.transports.notifications import AbandonedRequests
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
+
+
+class Greeting(BaseModel):
+    who: str
 
 
 class Model:
@@ -226,6 +233,34 @@ async def test_what_the_manifest_or_the_client_does_not_permit_is_not_asked(
         async with client_of(tmp_path, able, "http", mode) as ear:
             assert await codes(ear, "ask") == {"elicitation_unsupported"}
             assert await codes(ear, "sample") == {"sampling_unsupported"}
+
+
+@pytest.mark.parametrize("key", ["roots", "sampling"])
+async def test_error_of_what_could_not_ask_names_the_key_that_permits_it(tmp_path: Path, key: str) -> None:
+    tool = {"roots": "roots", "sampling": "sample"}[key]
+    async with chatty_upstreams() as upstreams, client_of(tmp_path, upstreams, "http", "legacy") as ear:
+        for name in UPSTREAMS:
+            error = (await ear.run(f"await {name}.{tool}()"))["error"]
+            expected = f"`upstreams.{name}.{key}`" if name.endswith("legacy") else f"`{key}` of the upstream"
+            assert expected in error["hint"]
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_server_that_asks_by_request_can_ask_after_the_handshake(tmp_path: Path, mode: str) -> None:
+    """The SDK's servers, and all made with it, have such functions, but not since 2026-07-28."""
+    server, person = MCPServer("asking"), Person()
+
+    @server.tool()
+    async def ask(context: Context[Any, Any]) -> str:
+        return str((await context.elicit("Whom to greet?", Greeting)).action)
+
+    async with http_peer(server.streamable_http_app()) as peer:
+        place = {"url": f"http://127.0.0.1:{peer.port}/mcp"}
+        upstreams = {"newest": place, "older": {**place, "handshake": True}}
+        async with client_of(tmp_path, upstreams, "http", mode, {"elicitation_callback": person}) as ear:
+            assert (await ear.run("await older.ask()"))["result"] == "accept"
+            assert "`upstreams.newest.handshake`" in (await ear.run("await newest.ask()"))["error"]["hint"]
+    assert [asked.message for asked in person.asked] == ["older asks: Whom to greet?"]
 
 
 @pytest.mark.parametrize("upstream", UPSTREAMS)
