@@ -62,11 +62,14 @@ function* ignoredOptions(names, lineOf) {
   for (const { callee, arguments: given } of names.all("CallExpression")) {
     const name = callee.type === "MemberExpression" ? keyOf(callee) : "", isComparison = name === "localeCompare";
     const options = isComparison ? given.slice(2) : /^toLocale(?:Date|Time)?String$/.test(name) ? given : [];
-    if (options.every((each) => each.name === "undefined" || /^en(?:-US)?$/.test(literalOf(each)))) continue;
-    const message = `${name} takes no options${isComparison ? "" : ", and no locale but en-US"}`;
+    const isNumeric = (node) => name === "toLocaleString" && node.properties?.every((each) => each.key && NUMBER_OPTIONS.has(keyOf(each)));
+    const isKnown = (node) => node.name === "undefined" || /^en(?:-US)?$/.test(literalOf(node)) || isNumeric(node);
+    if (options.every((node) => isKnown((node.type === "Identifier" && names.onlyValue(node)) || node))) continue;
+    const message = `${name} takes no ${isComparison ? "" : "locale but en-US, and no such "}options`;
     yield [lineOf(callee.end), "not_there", message, isComparison ? "Compare numbers, or the texts in lower case." : ONE_LOCALE];
   }
 }
+const NUMBER_OPTIONS = words("style currency minimumFractionDigits maximumFractionDigits useGrouping");
 
 /** Whether a condition decides if a node is evaluated, or it is only tested: `typeof fetch`. */
 function isGuarded(node) {

@@ -386,6 +386,14 @@ PROBLEMS: list[tuple[str, list[str]]] = [
     ("new URL('https://a.b'); new Intl.NumberFormat(); new AbortController()", ["not_there"] * 3),
     ("crypto.subtle.digest('SHA-256', x); Buffer.from('a')", ["not_there"] * 2),
     ("d.toLocaleDateString('en-US', {weekday: 'long'}); n.toLocaleString('de-DE')", ["not_there"] * 2),
+    (
+        "const o = {maximumFractionDigits: 0}, l = 'en-US'; n.toLocaleString(l, o), n.toLocaleString('en', {})",
+        [],
+    ),
+    (
+        "n.toLocaleString('en-US', {style: 'percent', timeZone: 'UTC'}); n.toLocaleString(l, o)",
+        ["not_there"] * 2,
+    ),
     ("try { d.toLocaleTimeString(undefined, {timeZone}) } catch { }", ["not_there"]),
     ("['a10', 'a9'].sort((a, b) => a.localeCompare(b, undefined, {numeric: true}))", ["not_there"]),
     ("n.toLocaleString(), d.toLocaleString('en-US'), d.toLocaleDateString(undefined)", []),
@@ -415,6 +423,24 @@ async def test_upstream_with_the_name_of_what_is_not_there_can_be_called(js: Run
         found = await run.prepare(f"await {namespace.rstrip('_')}.get({{}})", (namespace,))
     assert found.problems == ()
     assert [use[:2] for use in found.uses] == [(namespace, "get")]
+
+
+NUMBERS: list[tuple[str, list[str]]] = [
+    ("", ["1,234,567.891", "-0.5", "12", "NaN"]),
+    ("'en-US', {minimumFractionDigits: 2}", ["1,234,567.891", "-0.50", "12.00", "NaN"]),
+    ("undefined, {maximumFractionDigits: 1, useGrouping: false}", ["1234567.9", "-0.5", "12", "NaN"]),
+    ("'en', {style: 'currency', currency: 'USD'}", ["$1,234,567.89", "-$0.50", "$12.00", "NaN"]),
+    (
+        "'en', {style: 'currency', currency: 'CHF'}",
+        ["CHF\xa01,234,567.89", "-CHF\xa00.50", "CHF\xa012.00", "NaN"],
+    ),
+    ("undefined, {style: 'percent'}", ["123,456,789%", "-50%", "1,200%", "NaN"]),
+]
+
+
+@pytest.mark.parametrize(("given", "texts"), NUMBERS)
+async def test_numbers_print_as_in_en_us(js: Runner, given: str, texts: list[str]) -> None:
+    assert (await js(f"[1234567.891, -0.5, 12, NaN].map((n) => n.toLocaleString({given}))")).value == texts
 
 
 LINES: list[tuple[str, list[int]]] = [
