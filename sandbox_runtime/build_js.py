@@ -32,7 +32,7 @@ _C_SECONDS = 1200
 _CC = ("cc", "-target", "wasm32-wasi")
 _COMPILE = (*_CC, "-O2", "-fno-sanitize=all", "-DNDEBUG", "-D_GNU_SOURCE", "-w", "-c")
 _LINK = (*_CC, "-mexec-model=reactor", "-s", "-Wl,-z,stack-size=1048576")
-_LIBRARY = ("values.js", "builtins.js", "calls.js", "portal.js", "globals.js", "library.js")
+_LIBRARY = ("values.js", "builtins.js", "calls.js", "portal.js", "globals.js", "locale.js", "library.js")
 """The parts of one function, in this order."""
 
 _ANALYSIS = (

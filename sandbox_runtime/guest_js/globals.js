@@ -199,16 +199,3 @@ const globals = {
 };
 for (const name of keysOf(globals)) defineProperty(globalThis, name, { value: globals[name], writable: true, configurable: true });
 defineProperty(Math, "random", { value: host.random, writable: true, configurable: true });
-// As in en-US. The analysis refuses other options.
-const CURRENCIES = { USD: "$", EUR: "€", GBP: "£", JPY: "¥" };
-function localeNumber(_, options = {}) {
-  if (!isFinite(this)) return `${this}`;
-  const { style = "decimal", currency, minimumFractionDigits: given, useGrouping = true } = options;
-  const usual = style === "currency" && currency !== "JPY" ? 2 : 0;
-  const most = options.maximumFractionDigits ?? Math.max(given ?? usual, style === "decimal" ? 3 : usual);
-  const number = style === "percent" ? this * 100 : +this, [whole, part = ""] = Math.abs(number).toFixed(most).split(".");
-  const digits = part.replace(/0+$/, "").padEnd(Math.min(given ?? usual, most), "0");
-  const sign = `${number < 0 ? "-" : ""}${style === "currency" ? CURRENCIES[currency] ?? `${currency}\xa0` : ""}`;
-  return `${sign}${useGrouping ? whole.replace(/\B(?=(?:\d{3})+$)/g, ",") : whole}${digits && `.${digits}`}${style === "percent" ? "%" : ""}`;
-}
-defineProperty(Number.prototype, "toLocaleString", { value: localeNumber, writable: true, configurable: true });

@@ -47,6 +47,7 @@ VALUES: list[tuple[str, Any]] = [
     ("'use strict'", "use strict"),
     ("const x = 1;\nx // comment", 1),
     ("const x = 5", 5),
+    ("['b', 'Z', 'ä', 'az', 'A', 'a', 'a'].sort((a, b) => a.localeCompare(b)).join()", "a,a,A,ä,az,b,Z"),
     ("let a = 1, b = 2;", 2),
     ("let a = 1; function f() {}", 1),
     ("export default function a() { return 1 } function f() {}", 1),
