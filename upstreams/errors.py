@@ -21,6 +21,7 @@
     │   └── UpstreamUnansweredError     the request for input was not answered within the call's deadline
     └── UpstreamRefusedError            it answered with a JSON-RPC or HTTP error
         ├── UpstreamInternalError       its own failure, or so it says: the call may be wrong
+        ├── UpstreamPageError           a person has to open a page first
         ├── UpstreamSessionError        it no longer knows the session
         ├── UpstreamBusyError           HTTP 429: try again later
         ├── UpstreamUnauthorizedError   HTTP 401: the credentials are not accepted
@@ -186,6 +187,13 @@ class UpstreamInternalError(UpstreamRefusedError):
     )
 
 
+class UpstreamPageError(UpstreamRefusedError):
+    hint = (
+        "The upstream wants the person to open a page first. Show them the address, say who asks for it, and repeat the"
+        " call once they have been there."
+    )
+
+
 _ABOUT_THE_CALL: Final = (-32600, -32601, -32602, -32002)
 _NETWORK_FAILURE: Final = re.compile(
     r"fetch failed|\bE(?:CONNREFUSED|CONNRESET|NOTFOUND|TIMEDOUT|HOSTUNREACH|NETUNREACH|AI_AGAIN|PIPE)\b|getaddrinfo"
@@ -202,6 +210,8 @@ def is_network_failure(text: str) -> bool:
 
 def kind_of_refusal(code: int, message: str) -> type[UpstreamRefusedError]:
     """The class of a JSON-RPC error. Only codes about the call, and those of HTTP 4xx, blame the call."""
+    if code == -32042:  # URLElicitationRequiredError
+        return UpstreamPageError
     blames = (code in _ABOUT_THE_CALL or 400 <= code < 500) and not is_network_failure(message)
     return UpstreamRefusedError if blames else UpstreamInternalError
 
