@@ -36,6 +36,9 @@ MAX_QUESTIONS_A_ROUND: Final = 10
 
 _CAPABILITIES: Final = {ELICIT: "elicitation", SAMPLE: "sampling", LIST_ROOTS: "roots"}
 _LONGEST_PAUSE_SECONDS: Final = 0.25
+_UNKNOWN_CALLER: Final = (
+    "it may be about another client's call that is under way there: try again in some minutes"
+)
 
 
 class QuestionError(Exception):
@@ -179,7 +182,7 @@ class ServerRequestRouter:
         try:
             owners = {each.owner for each in calls} | abandoned
             if method != LIST_ROOTS and len(owners) != 1:
-                raise QuestionError("question_refused", "it is unknown which caller to ask")
+                raise QuestionError("question_refused", _UNKNOWN_CALLER)
             request_handler = calls[-1].request_handler if calls else None
             sent = {} if params is None else params.model_dump(by_alias=True, mode="json", exclude_none=True)
             question = _Question(method, set(calls), is_shared=len(calls) > 1)

@@ -304,7 +304,8 @@ class Questions:
             kind.model_validate(answer, by_name=False)
             return dict(sendable_json(answer))
         except (MCPError, ValueError) as error:
-            raise QuestionError("question_unanswered", "the client gave no valid answer") from error
+            reason = f": {' '.join(error.message.split())[:200]}" if isinstance(error, MCPError) else ""
+            raise QuestionError("question_unanswered", f"the client gave no valid answer{reason}") from error
 
 
 @dataclass(eq=False)

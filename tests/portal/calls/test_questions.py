@@ -12,7 +12,7 @@ import httpx2
 import pytest
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server.mcpserver import Context, MCPServer
-from mcp_types import CreateMessageResult, ElicitResult, TextContent
+from mcp_types import INVALID_PARAMS, CreateMessageResult, ElicitResult, ErrorData, TextContent
 from pydantic import BaseModel
 
 from manifests.json_value import Json
@@ -115,6 +115,20 @@ async def test_a_no_reaches_the_upstream(met: Met, action: str) -> None:
     met.person.action = action
     calls = [f"await {upstream}.ask()" for upstream in UPSTREAMS]
     assert (await met.ear.run(f"[{', '.join(calls)}]"))["result"] == [f"{action} None"] * 4
+
+
+async def test_error_of_the_client_says_why_there_is_no_answer(tmp_path: Path) -> None:
+    async def person(context: Any, params: Any) -> ErrorData:
+        return ErrorData(code=INVALID_PARAMS, message="no window to show it in")
+
+    async with (
+        chatty_upstreams() as upstreams,
+        client_of(tmp_path, upstreams, "http", "legacy", {"elicitation_callback": person}) as ear,
+    ):
+        for name in UPSTREAMS:
+            error = (await ear.run(f"await {name}.ask()"))["error"]
+            assert error["code"] == "question_unanswered"
+            assert "no window to show it in" in error["hint"]
 
 
 @pytest.mark.parametrize("upstream", ["http_modern", "stdio_legacy"])
