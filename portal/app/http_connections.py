@@ -200,6 +200,9 @@ class HttpConnection(H11Protocol):
                 self.transport.close()
             else:
                 await PlainTextResponse(f"{CUT_OFF}\n", 503)(scope, receive, send)
+        except RuntimeError:  # the SDK answers a notification again if its session has ended since
+            if not cycle.response_complete:
+                raise
 
     def data_received(self, data: bytes) -> None:
         if not self._is_over:
