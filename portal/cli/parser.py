@@ -165,7 +165,7 @@ def _runs(commands: _Commands) -> None:
         return parser
 
     listing = action("list", "list open runs", "list_runs")
-    listing.add_argument("--all", action="store_true", help="also those that have ended")
+    listing.add_argument("--all", action="store_true", help="also ended ones that have a journal")
     listing.add_argument("--limit", type=_count, default=50, metavar="N", help="the newest, default 50")
     action("show", "show a run: its script, its calls, what it waits for, its answer")
     action("watch", "print what happens to a run, or to all runs")

@@ -82,7 +82,7 @@ def _named(
     with _stores(manifest, terminal, run) as stores:
         found = {each.id: tables for tables in stores for each in tables.listed(limit=2, written=run)}
         if not found:
-            hint = "`runs` lists them. One of a manifest with runs.store or runs.key needs --config FILE."
+            hint = "`runs` lists them, `ui` also those that only read. runs.store and runs.key need --config FILE."
             raise RunsError("unknown_run", f"there is no run {run[:60]!r}", hint)
         if len(found) > 1:
             raise RunsError(*ambiguous("run", run, found))
@@ -118,7 +118,8 @@ async def list_runs(manifest: Manifest, options: Namespace, terminal: Terminal) 
     elif listed:
         _list(listed, terminal)
     else:
-        terminal.note("there are no runs" if options.all else "no run is open; `runs list --all` shows all")
+        none = "no run has a journal" if options.all else "no run is open; see `runs list --all`"
+        terminal.note(f"{none}; `ui` also has those that only read")
         if manifest.path is None:
             terminal.note("there is no portal.yaml here: --config names the manifest of a portal")
     return 0

@@ -156,6 +156,10 @@ def test_there_may_be_no_store_yet(portal: PortalCommand, folder: Path) -> None:
     assert not (folder / "runs.sqlite").exists()
 
 
+def test_list_without_a_run_does_not_say_that_there_was_none(portal: PortalCommand, folder: Path) -> None:
+    assert "`ui` also has those that only read" in portal("runs", "list", "--all", cwd=folder).stderr
+
+
 def test_beginning_of_two_ids_changes_neither(shell: Shell) -> None:
     runs = [OTHER, f"{OTHER[:-1]}1"]
     for run in runs:
