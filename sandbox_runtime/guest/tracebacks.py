@@ -13,7 +13,8 @@ import re
 import socket
 import traceback
 import types
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from itertools import chain, islice
 from typing import Any
 
 from sandbox_runtime.guest.analysis.absences import NO_FILES, NO_INPUT, NO_SOCKETS, missing_module
@@ -50,6 +51,7 @@ _PORTAL = re.compile(r"PortalModule\.([a-z]\w*)\(\) ")
 _NAME = re.compile(r"""(?<![\w."'])[A-Za-z_]\w*""")
 _MAX_NAMED = 2
 _MAX_KEYS = 8
+_MAX_ITEMS = 1_000
 _MAX_DEPTH = 2
 _LONGEST_KEY = 40
 
@@ -200,25 +202,37 @@ def _shapes_at(frame: types.FrameType, line: int, results: Results) -> str:
         value = variables.get(name)
         if type(value) in (dict, list, str, int, float, bool):
             function = results.origin(value)
-            told.append(f"{name} is {_shape(value)}" + (f", from {function}" if function else ""))
+            told.append(f"{name} is {_shape([value])}" + (f", from {function}" if function else ""))
             field = str(*value)[:_LONGEST_KEY] if isinstance(value, dict) and len(value) == 1 else source
             told[-1] += f'; write {name}["{field}"]' if function and field not in source else ""
     known, called = results.latest(), re.findall(r"\w+\.\w+(?=\()", source)
-    told += [f"{name} returned {_shape(known[name])}" for name in called if name in known]
+    told += [f"{name} returned {_shape([known[name]])}" for name in called if name in known]
     return "; ".join(told[:_MAX_NAMED])
 
 
-def _shape(value: object, depth: int = _MAX_DEPTH) -> str:
-    """Like `{range: str, values: list[list]}`. A list is shown by its first item, a dict by its first keys."""
-    if isinstance(value, str) and value.startswith(("{", "[")):
+def _shape(values: Sequence[object], depth: int = _MAX_DEPTH) -> str:
+    """What values are together, like `{range: str, rows?: list[list] | None}`."""
+    kinds: dict[type, list[Any]] = {}
+    for each in values:
+        kinds.setdefault(type(each), []).append(each)
+    return " | ".join(_shape_of(kind, same, depth) for kind, same in kinds.items())
+
+
+def _shape_of(kind: type, values: list[Any], depth: int) -> str:
+    """What values of one kind are: a list by its first items, a dict by its first keys, with `?` if some lack one."""
+    if kind is str and values[0].startswith(("{", "[")):
         with contextlib.suppress(ValueError):
-            return f"str, of which json.loads makes {_shape(json.loads(value), depth)}"
-    if isinstance(value, dict) and value and depth:
-        fields = [
-            f"{str(key)[:_LONGEST_KEY]}: {_shape(each, depth - 1)}"
-            for key, each in [*value.items()][:_MAX_KEYS]
-        ]
-        return f"{{{', '.join([*fields, *(['...'] if len(value) > _MAX_KEYS else [])])}}}"
-    if isinstance(value, list) and value and depth:
-        return f"list[{_shape(value[0], depth - 1)}]"
-    return "None" if value is None else type(value).__name__
+            return f"str, of which json.loads makes {_shape([json.loads(values[0])], depth)}"
+    is_whole = not depth or not issubclass(kind, (dict, list))
+    parts = [] if is_whole else [*islice(chain.from_iterable(values), _MAX_ITEMS)]
+    if not parts:
+        return "None" if kind is types.NoneType else kind.__name__
+    if issubclass(kind, list):
+        return f"list[{_shape(parts, depth - 1)}]"
+    keys, fields = [*dict.fromkeys(parts)], []
+    for key in keys[:_MAX_KEYS]:
+        name = key if isinstance(key, str) and key.isidentifier() else repr(key)
+        found = [each[key] for each in values if key in each]
+        mark = "?" if len(found) < len(values) else ""
+        fields.append(f"{name[:_LONGEST_KEY]}{mark}: {_shape(found, depth - 1)}")
+    return f"{{{', '.join([*fields, *(['...'] if len(keys) > _MAX_KEYS else [])])}}}"

@@ -34,16 +34,30 @@ const shapes = (line) => {
   for (const name of new Set(source.match(/(?<![\w."'])[A-Za-z_$][\w$]*/g))) {
     if (baseline.has(name) || known.includes(name) || !Object.hasOwn(globalThis, name)) continue;
     const value = globalThis[name], from = resultOf(value)?.name;
-    if (value === null || ["object", "string", "number", "boolean"].includes(typeof value)) told.push(`${name} is ${shape(value)}${from ? `, from ${from}` : ""}`);
+    if (value === null || ["object", "string", "number", "boolean"].includes(typeof value)) told.push(`${name} is ${shape([value])}${from ? `, from ${from}` : ""}`);
   }
-  for (const [called] of source.matchAll(/\w+\.\w+(?=\()/g)) if (latest.has(called)) told.push(`${called} returned ${shape(latest.get(called))}`);
+  for (const [called] of source.matchAll(/\w+\.\w+(?=\()/g)) if (latest.has(called)) told.push(`${called} returned ${shape([latest.get(called)])}`);
   return told.slice(0, 2).join("; ");
 };
-const shape = (value, depth = 2) => {
-  if (isArray(value)) return value.length && depth ? `${shape(value[0], depth - 1)}[]` : "array";
-  if (value === null || typeof value !== "object" || getAdvice(advices, value)) return value === null ? "null" : typeof value;
-  const keys = keysOf(value), fields = depth ? keys.slice(0, 8).map((key) => `${key.slice(0, 40)}: ${shape(value[key], depth - 1)}`) : [];
-  return depth && keys.length ? `{${[...fields, ...(keys.length > 8 ? ["..."] : [])].join(", ")}}` : "object";
+// What values are together: an array by its first items, an object by its first keys, `?` if some lack one.
+const shape = (values, depth = 2) => {
+  const kinds = {};
+  for (const each of values) {
+    const isData = typeof each === "object" && each !== null && !getAdvice(advices, each);
+    (kinds[isArray(each) ? "array" : each === null ? "null" : isData ? "data" : typeof each] ??= []).push(each);
+  }
+  return Object.keys(kinds).map((kind) => shapeOf(kind, kinds[kind], depth)).join(" | ");
+};
+const shapeOf = (kind, values, depth) => {
+  const parts = depth && kind === "array" ? values.flat().slice(0, 1000) : [];
+  if (parts.length) { const of = shape(parts, depth - 1); return of.includes(" | ") ? `(${of})[]` : `${of}[]`; }
+  const keys = depth && kind === "data" ? [...new Set(values.flatMap(keysOf))] : [];
+  const fields = keys.slice(0, 8).map((key) => {
+    const found = values.filter((each) => Object.hasOwn(each, key)).map((each) => each[key]);
+    const name = /^[\p{L}_$][\p{L}\d_$]*$/u.test(key) ? key : stringify(key);
+    return `${name.slice(0, 40)}${found.length < values.length ? "?" : ""}: ${shape(found, depth - 1)}`;
+  });
+  return keys.length ? `{${[...fields, ...(keys.length > 8 ? ["..."] : [])].join(", ")}}` : kind === "data" ? "object" : kind;
 };
 
 const told = (error) => {

@@ -117,6 +117,13 @@ async def test_hint_leads_to_what_works(run: Runner, script: str, told: str) -> 
         ("def f(page):\n    return page.items.total\nf({'items': 1})", "page is {items: int}"),
         ("x = []\nx[3]", "x is list"),
         ("x = '{\"id\": 7}'\nx['id']", "x is str, of which json.loads makes {id: int}"),
+        (
+            "rows = [{'id': 1, 'n': 1.5}, {'id': 2, 'n': '1', 'by': None}]\nrows[0]['by']",
+            "rows is list[{id: int, n: float | str, by?: None}]",
+        ),
+        ("rows = ['[1]', '[2]']\nrows['id']", "rows is list[str, of which json.loads makes list[int]]"),
+        ("rows = ['2 rows', {'id': 1}]\nrows['id']", "rows is list[str | {id: int}]"),
+        ("row = {'\\ufeffday': 1, 2: {}}\nrow['day']", "row is {'\\ufeffday': int, 2: dict}"),
         ("int('a')", ""),
         (
             "try:\n    x = input()\nfinally:\n    pass",

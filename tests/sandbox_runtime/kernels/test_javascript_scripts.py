@@ -502,6 +502,12 @@ async def test_import_of_what_is_there_works_and_keeps_the_lines(js: Runner, hea
     assert error.line == head.count("\n") + 2
 
 
+async def test_error_about_a_list_tells_what_all_its_items_are(js: Runner) -> None:
+    rows = "const rows = ['2 rows', {id: 1, by: null}, {id: 2, 'the day': ['a', 1]}]"
+    error = await js.error(f"{rows}\nrows.map((row) => row.by.name)")
+    assert error.hint == 'rows is (string | {id: number, by?: null, "the day"?: array})[]'
+
+
 MISTAKES: list[tuple[str, int | None, str, str]] = [
     (
         "const a = s.split('`'), b = `\n~~~\nawait git.git_log()\n~~~\n`;\nconsole.log(b",
