@@ -87,7 +87,7 @@ def encode_value(value: object, place: str = "result", *, may_consume: bool = Tr
     """The JSON text of a script's value, and notices about changes in it.
 
     NaN and infinities become null; integers of more than 4,300 digits become strings. As in `json.dumps`, number,
-    boolean and None keys become strings.
+    boolean and None keys become strings, and so do tuples: "('CHF', 2026)".
 
     Raises:
         NotJsonError: It contains a value that is not JSON, or an iterator that it may not consume.
@@ -185,9 +185,12 @@ class _Plain:
         if isinstance(value, float):
             return value if math.isfinite(value) else self._number(None, path, "not a finite number")
         if isinstance(value, dict):
-            return {
-                (name := _key(key, path)): self.convert(item, f"{path}[{name[:40]!r}]", depth + 1)
+            named = {
+                str(key) if isinstance(key, tuple) and not self._is_strict else _key(key, path): item
                 for key, item in value.items()
+            }
+            return {
+                name: self.convert(item, f"{path}[{name[:40]!r}]", depth + 1) for name, item in named.items()
             }
         if isinstance(value, (list, tuple)):
             return [self.convert(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]

@@ -72,9 +72,16 @@ async def test_call_used_as_its_value_says_what_is_missing(run: Runner, use: str
     assert error.line == 3
 
 
-async def test_argument_that_is_no_json_is_named(run: Runner) -> None:
-    error = await run.error("await git.git_log(since={'day': 1j})")
-    assert "argument since['day'] is a complex" in error.message
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("{'day': 1j}", "argument since['day'] is a complex"),
+        ("{(1, 2): 3}", "a key of argument since is a tuple"),
+    ],
+)
+async def test_argument_that_is_no_json_is_named(run: Runner, given: str, told: str) -> None:
+    error = await run.error(f"await git.git_log(since={given})")
+    assert told in error.message
     assert error.line == 1
 
 
