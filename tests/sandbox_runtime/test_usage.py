@@ -31,6 +31,7 @@ def usage(text: str, *known: str) -> Usage:
         ("git = git.log()\ngit.split()", [("git", "log", 1)]),
         ("git.log = print\ngit.log()", []),
         ("'git.log()'", []),
+        ("git.log('a.json')\njson.loads('[]')", [("git", "log", 1), ("json", "loads", 2)]),
         ("if hasattr(git, 'maybe'):\n    git.maybe()\ngit.log", [("git", "log", 3)]),
         ("nothing.log()", [("nothing", "log", 1)]),
         ("log('', 'The end.')", [("", "log", 1)]),

@@ -6,6 +6,7 @@ The host has the functions' schemas, and only this Python can parse the script, 
 import ast
 import builtins
 import math
+import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
@@ -182,11 +183,13 @@ class Usage:
         return FROM_RESULT if _is_from_result(node, self._names, self._tainted) else UNKNOWN
 
     def _is_probed(self, use: list[Any]) -> bool:
-        """Whether the script may test for it first: `if hasattr(github, "search")`, `"jira" in dir(tools)`."""
+        """Whether the script may test for it first: `if hasattr(github, "search")`, `"jira" in dir(tools)`.
+
+        It tests for no module of Python: `json` is in the text "users.json".
+        """
         namespace, function = use[:2]
-        return function in self._texts or (
-            namespace not in self._names.namespaces and namespace in self._texts
-        )
+        known = self._names.namespaces | sys.stdlib_module_names
+        return function in self._texts or (namespace not in known and namespace in self._texts)
 
     def _misuses(self) -> Iterator[list[Any]]:
         names = self._names
