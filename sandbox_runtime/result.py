@@ -85,6 +85,7 @@ class ScriptProblem(NamedTuple):
         "not_python",
         "not_javascript",
         "not_there",
+        "not_defined",
         "no_files",
         "unknown_field",
         "keys_only",

@@ -62,6 +62,9 @@ def syntax_diagnostics(
     """
     results: dict[str, tuple[str, Mapping[str, str]]] = {}
     for problem in prepared.problems:
+        word = problem.function
+        if problem.code == "not_defined" and (word in _CALLERS or _meant(word, snapshot)):
+            continue  # told by `_bare_name`
         refuses = problem.line in prepared.unguarded_lines and problem.code != "keys_only"
         name, word = snapshot.canonical(problem.function), problem.message.rpartition(" ")[2]
         if name not in results and len(results) < _MAX_RESULTS:

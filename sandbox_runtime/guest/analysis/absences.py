@@ -39,7 +39,7 @@ def absences(names: Names, lines: Set[int], texts: Set[str]) -> Iterator[list[An
         module = (statement.module or "") if isinstance(statement, ast.ImportFrom) else alias.name
         root = module.partition(".")[0]
         is_own = root in names.known or root in texts or names.library_path((root,)) is not None
-        is_told = root in told or alias.lineno not in lines or _is_conditional(names, alias)
+        is_told = root in told or alias.lineno not in lines or is_conditional(names, alias)
         if is_own or is_told or getattr(statement, "level", False) or _is_there(root):
             continue
         told.add(root)
@@ -54,13 +54,13 @@ def absences(names: Names, lines: Set[int], texts: Set[str]) -> Iterator[list[An
     replaced = texts | {node.attr for node in names.all_of(ast.Attribute)}
     for call in names.all_of(ast.Call):
         name = call.func.id if isinstance(call.func, ast.Name) and not names.is_bound(call.func) else ""
-        if call.lineno not in lines or name not in _BUILTINS or _is_conditional(names, call):
+        if call.lineno not in lines or name not in _BUILTINS or is_conditional(names, call):
             continue
         if replaced.isdisjoint((name, "stdin")):
             yield [call.lineno, *_BUILTINS[name]]
 
 
-def _is_conditional(names: Names, node: ast.AST) -> bool:
+def is_conditional(names: Names, node: ast.AST) -> bool:
     while not isinstance(node, (ast.Module, *_CONDITIONS)):
         node = names.parents[node]
     return not isinstance(node, ast.Module)

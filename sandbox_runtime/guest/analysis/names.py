@@ -25,6 +25,7 @@ Path = tuple[str, ...]
 _Position = tuple[int, int]
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _BINDING = (*FUNCTIONS, ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar, ast.MatchMapping)
+_BINDING += tuple(vars(ast)[kind] for kind in ("TypeVar", "ParamSpec", "TypeVarTuple") if kind in vars(ast))
 _NAMING = frozenset((ast.Name, ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal, ast.arg, *_BINDING))
 """The kinds of nodes that bind a name, or say where it is bound."""
 _LEAVES = frozenset((ast.Name, ast.Constant))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from sandbox_runtime.guest.analysis.absences import absences
+from sandbox_runtime.guest.analysis.absences import absences, is_conditional
 from sandbox_runtime.guest.analysis.awaits import ForgottenCall, is_condition
 from sandbox_runtime.guest.analysis.names import FUNCTIONS, LIBRARY, Names, last_name
 from sandbox_runtime.guest.values import clean
@@ -52,6 +52,8 @@ class Usage:
         self._tainted = _tainted(names)
         texts = {node.value for node in names.all_of(ast.Constant) if isinstance(node.value, str)}
         self._texts = texts.union(*(text.split(".") for text in texts if len(text) < _MAX_TEXT_CHARS)) - {""}
+        is_star = any(alias.name == "*" for alias in names.all_of(ast.alias))
+        self._binds_unseen = is_star or any(node.id in _BINDING for node in names.all_of(ast.Name))
         checks = any(node.id in _TYPE_CHECKS for node in names.all_of(ast.Name))
         self._checks_types = checks or any(names.all_of(ast.Match))
         reachability = _Reachability(names)
@@ -71,7 +73,13 @@ class Usage:
         uncalled = self._uncalled()
         mains = (function.lineno for function in uncalled if function.name == "main")
         self.unguarded_lines = sorted(reachability.lines.union(mains))[:_MAX_UNGUARDED]
-        found = [*unawaited, *self._misuses(), *self._taken_apart(), *self._awaiting_blocks()]
+        found = [
+            *unawaited,
+            *self._undefined(),
+            *self._misuses(),
+            *self._taken_apart(),
+            *self._awaiting_blocks(),
+        ]
         self.problems = sorted([*found, *absent, *map(_not_called, uncalled)])[:_MAX_USES]
 
     def _mentions(self) -> Iterator[list[Any]]:
@@ -112,9 +120,8 @@ class Usage:
                 yield [path[1], "" if is_absent else path[2], alias.lineno, alias.lineno, None]
 
     def _unbound_calls(self) -> Iterator[list[Any]]:
-        is_star = any(alias.name == "*" for alias in self._names.all_of(ast.alias))
-        if is_star or any(node.id in _BINDING for node in self._names.all_of(ast.Name)):
-            return  # unknown names are bound
+        if self._binds_unseen:
+            return
         for node in self._names.all_of(ast.Call):
             function = root = node.func
             while isinstance(root, ast.Attribute):
@@ -132,7 +139,17 @@ class Usage:
     def _is_unbound(self, name: ast.Name) -> bool:
         is_library = self._names.path(name) is not None
         is_python = hasattr(builtins, name.id) or name.id.startswith("__") or name.id in _THERE
-        return not is_library and not is_python and not self._names.is_bound(name)
+        return not (is_library or is_python or self._names.is_bound(name))
+
+    def _is_missing(self, name: ast.Name) -> bool:
+        """Whether an unbound name fails where it stands, and is not told as the namespace of a call."""
+        node: ast.AST = name
+        while isinstance(parent := self._names.parents[node], ast.Attribute):
+            node = parent
+        is_told = node is not name and isinstance(parent, ast.Call) and parent.func is node
+        return not (
+            is_told or name.id in self._texts or self._is_type(name) or is_conditional(self._names, name)
+        )
 
     def _use(self, node: ast.expr, namespace: str, function: str) -> list[Any]:
         call = self._names.parents[node]
@@ -191,12 +208,21 @@ class Usage:
         known = self._names.namespaces | sys.stdlib_module_names
         return function in self._texts or (namespace not in known and namespace in self._texts)
 
-    def _misuses(self) -> Iterator[list[Any]]:
-        names = self._names
-        for node in names.all_of(ast.Name):
-            if node.id in _OTHER_LANGUAGES and self._is_unbound(node):
+    def _undefined(self) -> Iterator[list[Any]]:
+        """Names that the script does not bind. Each is told once."""
+        told = set[str]()
+        for node in self._names.all_of(ast.Name):
+            if node.id in told or not self._is_unbound(node):
+                continue
+            if node.id in _OTHER_LANGUAGES:
                 hint = f"Write {_OTHER_LANGUAGES[node.id]}."
                 yield [node.lineno, "not_python", f"Python has no name {node.id!r}", hint]
+            elif not self._binds_unseen and self._is_missing(node):
+                told.add(node.id)
+                yield [node.lineno, "not_defined", f"name {node.id!r} is not defined", _NOT_DEFINED, node.id]
+
+    def _misuses(self) -> Iterator[list[Any]]:
+        names = self._names
         for node in names.all_of(ast.Await):
             if path := names.function(node.value):
                 function = ".".join(path[1:])
@@ -432,6 +458,8 @@ _BINDING = frozenset({"builtins", "exec", "globals", "locals", "vars"})
 
 _TYPE_CHECKS = frozenset({"callable", "getattr", "hasattr", "isinstance", "type"})
 
+_NOT_DEFINED = "Import or assign it. Only a session keeps the names of earlier scripts."
+
 _OTHER_LANGUAGES = {
     "true": "True",
     "false": "False",
@@ -451,5 +479,5 @@ _OF_ENVELOPES = frozenset({"content", "data", "result", "structured_content", "s
 _OF_OTHERS = dict.fromkeys(("is_error", "isError"), "A failed call raises ToolError.")
 _OF_OTHERS["length"] = "Write len(...)."
 
-_THERE = frozenset({LIBRARY, "asyncio", "portal", "ToolError", "exit", "quit"})
-"""Names of every script besides Python's builtins."""
+_THERE = frozenset({LIBRARY, "asyncio", "portal", "ToolError", "exit", "quit", "docs_search"})
+"""Names of every script besides Python's builtins, and one whose NameError says what to write."""

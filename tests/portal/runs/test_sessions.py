@@ -34,7 +34,7 @@ async def test_a_function_of_the_session_calls_what_the_script_itself_does_not_m
     assert await portal.result_of("await ask(3)", session=session) == {"n": 3}
     assert await portal.result_of("1 + 1", session=session) == 2
     assert await portal.result_of("await ask(4)", session=session) == {"n": 4}
-    assert (await portal.error_of("await ask(4)"))["code"] == "script_error"
+    assert "'ask' is not defined" in (await portal.error_of("await ask(4)"))["message"]
 
 
 async def test_the_session_used_least_recently_makes_room(portal: Opened) -> None:

@@ -85,6 +85,13 @@ REFUSED = [
         "github.delete_*",
         "not_granted",
     ),
+    (
+        "from datetime import datetime\nr = await github.get_issue(number=1)\n[r, datetime.now(timezone.utc)]",
+        3,
+        "timezone session",
+        "not_defined",
+    ),
+    ("r = await github.get_issue(number=1)\nCounter(r['labels'])", 2, "Counter session", "not_defined"),
     ("await offline.anything(a=1)", 1, "offline down", "upstream_unavailable"),
 ]
 
@@ -93,7 +100,7 @@ TOLD: list[tuple[str, int, str, str]] = [
     ("r = await github.get_issue(number=1)\nawait echo.say(text=r)", 2, "text Issue str", "invalid_arguments"),
     ("r = await github.list_issues(repo='a')\nr['itms']", 2, "itms items", "unknown_field"),
     ("try:\n    await echo.say()\nexcept ToolError as e:\n    print(e)", 2, "text", "invalid_arguments"),
-    ("with suppress(Exception):\n    await echo.say(text=[])\n", 2, "text", "invalid_arguments"),
+    ("import contextlib\nwith contextlib.suppress():\n    await echo.say(text=[])", 3, "text", "invalid_arguments"),
     ("async def unused():\n    return await echo.nope()\n5", 2, "nope", "unknown_function"),
     ("r = await github.list_issues(repo='a')\nfor x in r: print(x)", 2, "keys {items: list[{", "keys_only"),
     ("'crash' in await github.list_issues(repo='a')", 1, "keys {items:", "keys_only"),
