@@ -9,7 +9,6 @@ from tests.sandbox_runtime.running import EchoPort, Runner
 @pytest.mark.parametrize(
     ("script", "value"),
     [
-        ("x: int = 3", 3),
         ("import sys\ndel sys.stdout, sys.stderr\n5", 5),
         ("x = 0\nfor n in (1, 2):\n    if n:\n        x += n", 3),
         ("try:\n    x = 1\nexcept ToolError:\n    print('down')", 1),
@@ -18,7 +17,6 @@ from tests.sandbox_runtime.running import EchoPort, Runner
         ("import contextlib\nwith contextlib.nullcontext():\n    x = 3", 3),
         ("while True:\n    if 1:\n        break\n    x = 1", None),
         ("if 1:\n    x = 1\nelse:\n    y = 2", None),
-        ("if 0:\n    return 1\nx = 2", 2),
         ("(1, [2.5, None, True], {'a': ()})", [1, [2.5, None, True], {"a": []}]),
         ("{1: 'one', None: 0, True: 1, 2.5: 2}", {"1": 1, "null": 0, "2.5": 2}),
         ("{'a': {('CHF', 2026): 1, ('CHF', None): 2}}", {"a": {"('CHF', 2026)": 1, "('CHF', None)": 2}}),
@@ -75,21 +73,32 @@ async def test_value_that_is_no_json_is_named_with_its_place(run: Runner, script
 
 
 @pytest.mark.parametrize(
-    ("script", "notices"),
+    ("script", "value", "notices"),
     [
-        ("for n in (1, 2):\n    await git.git_log()", 1),
-        ("found = {}\nwith asyncio.Runner():\n    found[1] = 2", 1),
-        ("if 0:\n    x = 1", 1),
-        ("m = map(int, ['1', 'x'])", 1),
-        ("for n in (1, 2):\n    print(n)", 0),
-        ("for n in (1, 2):\n    portal.emit({'type': 'text', 'text': 'a'})", 0),
-        ("x = 5\nif x:\n    return", 0),
-        ("await git.git_log()\nimport json", 0),
+        ("x: int = 1", 1, 1),
+        ("x = 1\nx += 1", 2, 1),
+        ("if __name__ == '__main__':\n    x = y = 3", 3, 1),
+        ("if __name__ == '__main__':\n    4", 4, 0),
+        ("if False:\n    return 1\nx = 2", 2, 1),
+        ("x = {}\nx['a'] = 1", None, 1),
+        ("a, b = 1, 2", None, 1),
+        ("x = object()", None, 1),
+        ("for n in (1, 2):\n    await git.git_log()", None, 1),
+        ("found = {}\nwith asyncio.Runner():\n    found[1] = 2", None, 1),
+        ("if 0:\n    x = 1", None, 1),
+        ("m = map(int, ['1', 'x'])", None, 1),
+        ("import sys\nif True:\n    sys.exit()\nx = 1", None, 0),
+        ("for n in (1, 2):\n    print(n)", None, 0),
+        ("for n in (1, 2):\n    portal.emit({'type': 'text', 'text': 'a'})", None, 0),
+        ("x = 5\nif x:\n    return", None, 0),
+        ("await git.git_log()\nimport json", None, 0),
     ],
 )
-async def test_script_that_returns_and_shows_nothing_is_told(run: Runner, script: str, notices: int) -> None:
+async def test_script_has_the_value_of_its_last_assignment_or_is_told_that_it_shows_nothing(
+    run: Runner, script: str, value: Json, notices: int
+) -> None:
     result = await run(script)
-    assert (result.error, result.value, len(result.notices)) == (None, None, notices)
+    assert (result.error, result.value, len(result.notices)) == (None, value, notices)
 
 
 async def test_argument_beyond_what_json_readers_take_is_refused_and_not_sent(run: Runner) -> None:
