@@ -53,11 +53,11 @@ async def served(portal: Opened, token: str | None = None, **settings: Any) -> A
 
 @asynccontextmanager
 async def client(
-    origin: str, mode: str = "auto", headers: dict[str, str] | None = None
+    origin: str, mode: str = "auto", headers: dict[str, str] | None = None, **options: Any
 ) -> AsyncIterator[Client]:
     async with (
         httpx2.AsyncClient(headers=headers or {}, timeout=DEADLINE_SECONDS) as http,
-        Client(streamable_http_client(f"{origin}/mcp", http_client=http), mode=mode) as client,
+        Client(streamable_http_client(f"{origin}/mcp", http_client=http), mode=mode, **options) as client,
     ):
         yield client
 

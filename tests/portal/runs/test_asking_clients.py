@@ -8,10 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import httpx2
 import pytest
-from mcp import Client
-from mcp.client.streamable_http import streamable_http_client
 from mcp_types import ClientCapabilities, ElicitationCapability, ElicitResult
 
 from manifests.json_value import Json
@@ -20,7 +17,7 @@ from portal.calls.questions import Questions, SamplingDepths
 from portal.identity.approvers import Decider
 from portal.records.store.run_tables import RunTables
 from portal.records.store.writer import RunStore
-from tests.portal.app.test_http_app import BEARER, TOKEN, served
+from tests.portal.app.test_http_app import BEARER, TOKEN, client, served
 from tests.portal.kept_runs import kept_runs
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, tool
 from tests.portal.runs.test_waiting import ASKS, KEPT, found
@@ -87,23 +84,18 @@ async def opened_portal(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterat
         opened(folder, {"git": peer}, capabilities=ASKS, runs=KEPT) as portal,
         served(portal, TOKEN) as origin,
     ):
-        yield portal, peer, f"{origin}/mcp"
+        yield portal, peer, origin
 
 
 @pytest.fixture(params=["legacy", "auto"])
 async def desk(
     request: pytest.FixtureRequest, opened_portal: tuple[Opened, Peer, str]
 ) -> AsyncIterator[Desk]:
-    portal, peer, url = opened_portal
+    portal, peer, origin = opened_portal
     peer.calls.clear()
     person = Person()
-    async with (
-        httpx2.AsyncClient(headers=BEARER, timeout=DEADLINE_SECONDS) as http,
-        Client(
-            streamable_http_client(url, http_client=http), mode=request.param, elicitation_callback=person
-        ) as client,
-    ):
-        yield Desk(Opened(portal.portal, client), peer, person)
+    async with client(origin, request.param, BEARER, elicitation_callback=person) as answering:
+        yield Desk(Opened(portal.portal, answering), peer, person)
 
 
 async def test_answer_comes_in_the_same_request_however_long_the_person_takes_for_each_question(
@@ -260,15 +252,10 @@ async def test_client_is_sent_to_the_console_where_the_person_decides(
     async with (
         opened(tmp_path, {"git": peer}, capabilities=ASKS, runs=runs) as portal,
         served(portal, TOKEN) as origin,
-        httpx2.AsyncClient(headers=BEARER, timeout=DEADLINE_SECONDS) as http,
         anyio.create_task_group() as tasks,
-        Client(
-            streamable_http_client(f"{origin}/mcp", http_client=http),
-            mode=mode,
-            elicitation_callback=open_page,
-        ) as client,
+        client(origin, mode, BEARER, elicitation_callback=open_page) as answering,
     ):
-        answer = await Opened(portal.portal, client).call("execute_code", code="await git.merge(id=7)")
+        answer = await Opened(portal.portal, answering).call("execute_code", code="await git.merge(id=7)")
         assert answer.structured_content["status"] == status
         assert [each.mode for each in asked] == ["url"]
         assert re.fullmatch(r"https://portal\.example/ui/approvals#run_[0-9a-f]{8}-1", asked[0].url)
