@@ -134,6 +134,7 @@ class Answer:
         waiting = {view["seq"] for view in self.waiting}
         rows = [row for row in self.calls if row["seq"] not in waiting]
         over = [row for row in rows if self.status not in OPEN or "error" in row]  # others are under way
+        took = [] if self.status == "ok" else slow(over)
         waits = [*dict.fromkeys(map(awaited, self.waiting[:10]))]
         needs_run = not is_over or (self.status == "error" and bool(rows))
         parts: dict[str, Json] = {
@@ -143,7 +144,7 @@ class Answer:
             "for": waits[0] if len(waits) == 1 else waits,
             "calls": counted(rows),
             "not_done": not_done(over, lambda message: compact(message)[1:-1] in said),
-            "notices": [*(visible(notice[:1_000]) for notice in self.notices), *slow(over)],
+            "notices": [*(visible(notice[:1_000]) for notice in self.notices), *took],
             "kept": {key: name(handle) for key, handle in kept.items()},
             "run": name(self.run_id) if needs_run else "",
             "session": name(self.session or ""),
