@@ -154,9 +154,9 @@ class ClientChannel:
 
         return None if self._progress is None else handle
 
-    def questions_of(self, upstream: Upstream, spec: UpstreamSection) -> CallQuestions | None:
-        """The questions that the upstream may ask during one call; None without a client."""
-        return None if self.questions is None else CallQuestions(self.questions, upstream, spec)
+    def questions_of(self, upstream: Upstream, spec: UpstreamSection) -> CallQuestions:
+        """The questions that the upstream may ask during one call."""
+        return CallQuestions(self.questions, upstream, spec)
 
     @property
     def can_ask_person(self) -> bool:

@@ -312,7 +312,8 @@ class Questions:
 class CallQuestions:
     """The questions of one upstream during one call; an `upstreams.questions.ServerRequestHandler`."""
 
-    questions: Questions
+    questions: Questions | None
+    """None without a client, so none is answered."""
     upstream: Upstream
     spec: UpstreamSection
     own_refusal: QuestionError | None = None
@@ -320,14 +321,16 @@ class CallQuestions:
 
     @property
     def owner(self) -> str:
-        return self.questions.owner
+        return "" if self.questions is None else self.questions.owner
 
     def capabilities(self) -> dict[str, Json]:
-        return self.questions.declared
+        return {} if self.questions is None else self.questions.declared
 
     async def answer(self, method: str, params: dict[str, Json]) -> dict[str, Json]:
         """The client's answer. Raises QuestionError: the client gave none, or the question is not allowed."""
         own, name, sampling = self.questions, self.upstream.name, self.spec.sampling
+        if own is None:
+            raise QuestionError("question_unsupported", "there is no client to ask")
         if own.asked >= MAX_QUESTIONS:
             message = f"upstreams have asked {MAX_QUESTIONS} questions for this script, which is the limit"
             raise QuestionError("question_refused", message)

@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
+from manifests.json_value import Json
 from manifests.loader import load_manifest
 from portal.cli import run
 from portal.identity.approvers import Approvers, Decider
@@ -17,6 +18,7 @@ from portal.runs.answer import Answer
 from portal.runs.decisions import decide_call
 from portal.runs.execution import Execution
 from portal.runs.service import Runs
+from tests.portal.clients import UPSTREAMS, chatty_upstreams
 from tests.portal.commands import Told
 from tests.portal.peers import DEADLINE_SECONDS, write_manifest
 from tests.portal.rows import opened as tables_in
@@ -30,10 +32,12 @@ class Command:
 
 
 @asynccontextmanager
-async def running(folder: Path, script: str, *, is_json: bool = False) -> AsyncIterator[Command]:
+async def running(
+    folder: Path, script: str, *, is_json: bool = False, upstreams: dict[str, dict[str, Json]] | None = None
+) -> AsyncIterator[Command]:
     """`run` with this script, which ends before the block does. Its run is parked as soon as it waits."""
     (folder / "script.py").write_text(script)
-    path = write_manifest(folder, {}, runs={"store": "runs.sqlite", "park_after_seconds": 0})
+    path = write_manifest(folder, upstreams or {}, runs={"store": "runs.sqlite", "park_after_seconds": 0})
     options = Namespace(script=folder / "script.py", profile=None, kernel=None, timeout=None, json=is_json)
     async with anyio.create_task_group() as tasks:
         command = Command(Told(), tasks.cancel_scope)
@@ -78,6 +82,19 @@ async def test_it_waits_for_a_run_that_goes_on_before_its_wait_is_told(
     async with running(tmp_path, "await portal.approve('a')\nsum(range(3 * 10**6))") as command:
         pass
     assert (command.statuses, command.told.results) == ([0], [4499998500000])
+
+
+async def test_question_without_a_client_has_its_code(tmp_path: Path) -> None:
+    script = "codes = []\n" + "".join(
+        f"try:\n    await {name}.ask()\nexcept ToolError as error:\n    codes.append(error.code)\n"
+        for name in UPSTREAMS
+    )
+    async with (
+        chatty_upstreams() as upstreams,
+        running(tmp_path, f"{script}codes", upstreams=upstreams) as command,
+    ):
+        pass
+    assert command.told.results == [["question_unsupported"] * len(UPSTREAMS)]
 
 
 async def test_answer_is_there_before_the_upstreams_have_ended(
