@@ -372,7 +372,7 @@ def missing_key(upstream: str, spec: UpstreamSection, failure: str) -> str:
     found = _CANNOT_ASK.search(failure[:MAX_MESSAGE_CHARACTERS])
     if found is None or found.lastgroup is None or getattr(spec, found.lastgroup):
         return ""
-    return f"Tell the operator: with `upstreams.{upstream}.{found.lastgroup}` in the manifest it can ask the client."
+    return f"Tell the operator: with `upstreams.{upstream}.{found.lastgroup}` in the manifest it may ask the client."
 
 
 def comes_in_rounds(context: ServerRequestContext[Any, Any], params: CallToolRequestParams) -> bool:
