@@ -57,6 +57,10 @@ _SYNTAX = "Write it like https://api.example.com/path?query, with method, header
 _NOT_FOUND = "The host's name was not found where the portal runs. Check its spelling, or ask the operator."
 _THEIRS = "The server answers so. Ask it for something else."
 _CHECK = "Check the effect before retrying: the request may have been processed."
+_UNTRUSTED = re.compile(r"certificate verify failed: (.+) \(_ssl")
+_AUTHORITIES = (
+    "It got no request. The operator names a private authority in SSL_CERT_FILE of the portal's environment."
+)
 _ONLY_PRIVATE = "Only capabilities.network.private can allow {}, which it must name. Ask the operator."
 _WHAT_ALLOWS = {
     constraints.AddressClass.PRIVATE: _ONLY_PRIVATE.format("a host at a private address"),
@@ -284,7 +288,10 @@ class Fetcher:
             # HTTPX does not wrap every error, such as invalid TLS or invalid names. Only the type of the error is
             # shown, because its text may contain addresses.
             message = f"{hops.host} sent no valid HTTP response: {type(error).__name__}"
-            raise FetchError("fetch_failed", message, _CHECK, hops.state) from None
+            hint = _CHECK if hops.state == "unknown" else "It got no request."
+            if found := _UNTRUSTED.search(str(error)):
+                message, hint = f"the certificate of {hops.host} is not trusted: {found[1]}", _AUTHORITIES
+            raise FetchError("fetch_failed", message, hint, hops.state) from None
 
 
 @dataclass

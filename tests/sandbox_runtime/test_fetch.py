@@ -138,11 +138,20 @@ async def test_certificate_has_to_be_the_hosts_whatever_its_address(run: Runner,
         assert await fetch.value(f'(await portal.fetch("https://{hosts[0]}/a")).text') == "/a"
         assert await fetch.code(f'await portal.fetch("https://{hosts[1]}/a")') == "fetch_failed"
         assert fetch.states == ["not_started"]
-        assert (
-            await granting(run, hosts[0], names=names).code(f'await portal.fetch("https://{hosts[0]}/")')
-            == "fetch_failed"
-        )
+        untrusting = await granting(run, hosts[0], names=names)(f'await portal.fetch("https://{hosts[0]}/")')
+        assert untrusting.error is not None and untrusting.error.code == "fetch_failed"
+        assert "certificate of good.example is not trusted: self-signed" in untrusting.error.message
+        assert "SSL_CERT_FILE" in untrusting.error.hint
     assert [request.headers["host"] for request in server.requests] == [hosts[0]]
+
+
+async def test_host_that_is_not_reached_got_no_request(run: Runner) -> None:
+    async with served() as gone:
+        pass
+    fetch = granting(run, f"127.0.0.1:{gone.port}")
+    result = await fetch(f'await portal.fetch("{gone.base}/")')
+    assert result.error is not None and fetch.states == ["not_started"]
+    assert "no request" in result.error.hint and "processed" not in result.error.hint
 
 
 async def test_name_that_is_not_found_is_told_as_that(fetch: FetchRunner) -> None:
