@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import httpx2
 import pytest
 import yaml
 from mcp.shared.exceptions import MCPError
@@ -35,12 +36,14 @@ TAKE_OVER_SECONDS = 60
 
 
 @contextmanager
-def replica(service: dict[str, Any], store: str) -> Iterator[HttpPortal]:
+def replica(
+    service: dict[str, Any], store: str, manifest: Path = EXAMPLE / "portal.yaml"
+) -> Iterator[HttpPortal]:
     """A replica as its service in the compose file starts it, with the image's command."""
     given = {"MCP_CODE_PORTAL_TOKEN": TOKEN, "MCP_CODE_PORTAL_KEY": KEY}
     own = {name: given.get(name, store) for name in service["environment"]}
     process = subprocess.Popen(
-        [COMMAND, "serve", "--http", "127.0.0.1:0", "--config", str(EXAMPLE / "portal.yaml")],
+        [COMMAND, "serve", "--http", "127.0.0.1:0", "--config", str(manifest)],
         env={**os.environ, **own},
         stdin=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -111,6 +114,22 @@ def services(tmp_path: Path) -> Iterator[Services]:
         store = f"{user}@{database}"
         replicas = {name: stack.enter_context(replica(each, store)) for name, each in named.items()}
         yield Services(stack.enter_context(load_balancer(tmp_path, replicas)), replicas)
+
+
+async def test_browser_stays_at_the_replica_that_let_it_into_the_console(tmp_path: Path) -> None:
+    text = (EXAMPLE / "portal.yaml").read_text()
+    own = "tokens: [{name: ann, token: '${MCP_CODE_PORTAL_TOKEN}'}]"
+    (tmp_path / "portal.yaml").write_text(text.replace("token: ${MCP_CODE_PORTAL_TOKEN}", own))
+    with ExitStack() as stack:
+        store = stack.enter_context(postgres_server()).new_database()
+        replicas = {
+            name: stack.enter_context(replica(COMPOSE["services"][name], store, tmp_path / "portal.yaml"))
+            for name in ("replica-1", "replica-2")
+        }
+        url = stack.enter_context(load_balancer(tmp_path, replicas)).removesuffix("/mcp")
+        async with httpx2.AsyncClient(base_url=url, headers={"Sec-Fetch-Site": "same-origin"}) as browser:
+            assert (await browser.post("/ui/enter", data={"token": TOKEN})).status_code == 303
+            assert [(await browser.get("/ui/runs")).status_code for _ in range(4)] == [200] * 4
 
 
 async def test_a_run_goes_on_when_its_replica_is_killed_behind_the_load_balancer(services: Services) -> None:
