@@ -3,7 +3,7 @@
 const MAX_ABSENT = 10;
 const NO_NETWORK = "Scripts have no network. Call upstream functions, or portal.fetch if the operator grants access.";
 const NO_FILES = "JavaScript has no files here: call upstream functions. Only Python scripts can be granted a folder.";
-const ONE_LOCALE = "Dates and numbers print in one locale and in UTC: use toFixed, padStart and toISOString.";
+const ONE_LOCALE = "Dates print in one locale and in UTC: use toISOString. Python scripts have time zones. Numbers have toFixed.";
 const NO_BROWSER = "Scripts run in no browser: return the value.";
 const NO_IMPORT = "There are no packages: use ECMAScript itself, portal, and the namespaces that docs_search shows.";
 const ABSENT = {
