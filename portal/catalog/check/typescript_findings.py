@@ -129,14 +129,20 @@ class TypescriptFindings:
                 yield matched[1]
 
     def _is_told(self, line: int, name: str) -> bool:
-        """Whether the facts tell of this property already."""
-        told = (each for each in self._prepared.problems if each.line == line)
+        """Whether the facts tell of this property already. They know only declared types."""
+        told = (
+            each for each in self._prepared.problems if each.line == line and not self._is_seen(each.function)
+        )
         return any(each.message.endswith(f" {name!r}") for each in told)
 
     def _is_declared(self) -> bool:
         """Whether the types of all results are declared by their tools, not only seen so far."""
-        used = (self._functions.get(f"{use.namespace}.{use.function}") for use in self._prepared.uses)
-        return all(function is None or function.returns.observed is None for function in used)
+        return not any(self._is_seen(f"{use.namespace}.{use.function}") for use in self._prepared.uses)
+
+    def _is_seen(self, qualified: str) -> bool:
+        """Whether the type of a function's results was only seen so far."""
+        function = self._functions.get(qualified)
+        return function is not None and function.returns.observed is not None
 
     def _argument(self, finding: Finding) -> Iterator[Diagnostic]:
         """An argument of a wrong type. Literal arguments are already validated without TypeScript."""

@@ -14,11 +14,11 @@ from manifests.kernels import JAVASCRIPT, PYTHON
 from portal.catalog.check.checker import Checker, open_checker
 from portal.catalog.check.diagnostics import Diagnostic
 from portal.catalog.check.typescript_server import find_typescript
-from portal.library.library import Library, write_declarations
+from portal.library.library import Library, LibrarySource, write_declarations
 from sandbox_runtime.kernels import KERNELS
 from sandbox_runtime.result import Prepared
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
-from tests.portal.catalog.check.small_library import TEXT, library, snapshot, stubs, tool
+from tests.portal.catalog.check.small_library import ISSUE, TEXT, library, snapshot, stubs, tool
 from tests.portal.catalog.check.small_library import prepared as prepared_python
 
 needs_compiler = pytest.mark.skipif(
@@ -200,6 +200,19 @@ async def test_what_may_be_right_is_a_notice(
 ) -> None:
     (found,) = await check(by_types, sandbox, text)
     assert_told(found, line, words, code)
+    assert not found.refuses
+
+
+@needs_compiler
+async def test_a_field_that_no_earlier_result_had_is_a_notice(
+    by_types: Checker, sandbox: Sandbox, folder: Path
+) -> None:
+    seen = LibrarySource("github", "github", "", (tool("find", TEXT),), observed={"find": ISSUE})
+    await update(by_types, folder, of := Library.compile([seen]))
+    text = "const r = await github.find({text: 'x'})\nr.tittle"
+    (found,) = await check(by_types, sandbox, text, of)
+    await update(by_types, folder, LIBRARY)
+    assert_told(found, 2, "'tittle' 'title'", "unknown_field")
     assert not found.refuses
 
 
