@@ -104,7 +104,7 @@ const valueOf = (value) => {
     const [text, notices] = encode(value, "result", { most: resultBytes });
     charge(host.utf8Bytes(text));
     if (assigned && value !== undefined) return [text, [...notices, `the result is \`${assigned.name}\`, the last assignment`]];
-    if (value === undefined && isSilent) notices.push("the script ends without a value: end it with an expression, or console.log");
+    if (value === undefined && isSilent) notices.push("the value is undefined: end the script with an expression that has a value, or console.log");
     return [text, notices];
   } catch (error) {
     if (!assigned || !(error instanceof NotJsonError || error instanceof ResultLimitError)) throw error;

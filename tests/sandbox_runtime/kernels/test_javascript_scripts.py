@@ -426,6 +426,13 @@ async def test_upstream_with_the_name_of_what_is_not_there_can_be_called(js: Run
     assert [use[:2] for use in found.uses] == [(namespace, "get")]
 
 
+async def test_value_that_is_undefined_is_told(js: Runner) -> None:
+    for script in ("[1].find((x) => x > 5)", "return new Map().get('a')", "for (const x of [1]) x"):
+        (notice,) = (await js(script)).notices
+        assert notice.startswith("the value is undefined")
+    assert (await js("console.log(1)\nundefined")).notices == ()
+
+
 NUMBERS: list[tuple[str, list[str]]] = [
     ("", ["1,234,567.891", "-0.5", "12", "NaN"]),
     ("'en-US', {minimumFractionDigits: 2}", ["1,234,567.891", "-0.50", "12.00", "NaN"]),
