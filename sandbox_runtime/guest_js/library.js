@@ -22,8 +22,9 @@ const ABSENT = {
 };
 const hintOf = (error) => {
   if (error instanceof ToolError) return `${error.hint ?? ""}`;
-  const missing = error instanceof ReferenceError ? /^'?(\w+)'? is not defined/.exec(error.message)?.[1] : undefined;
+  const [, missing, what] = (error instanceof ReferenceError && /^'?(\w+)'? is not (defined|initialized)/.exec(error.message)) || [];
   if (missing === undefined) return error instanceof TypeError ? shapes(lineIn(error.stack)) : "";
+  if (what === "initialized") return known.includes(missing) ? `The variable ${missing} hides the namespace: rename it, or write tools.${missing}.` : "";
   const near = nearest(missing, known);
   return Object.hasOwn(ABSENT, missing) ? ABSENT[missing] : near.length ? `Did you mean the namespace ${near[0]}?` : "";
 };

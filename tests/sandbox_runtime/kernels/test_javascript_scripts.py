@@ -426,6 +426,12 @@ async def test_upstream_with_the_name_of_what_is_not_there_can_be_called(js: Run
     assert [use[:2] for use in found.uses] == [(namespace, "get")]
 
 
+async def test_variable_that_hides_its_namespace_is_told(js: Runner) -> None:
+    error = await js.error("async function main() { const git = await git.log({}) }\nawait main()")
+    assert error.code == "script_error" and "tools.git" in error.hint
+    assert (await js.error("{ x; let x = 1 }")).hint == ""
+
+
 async def test_value_that_is_undefined_is_told(js: Runner) -> None:
     for script in ("[1].find((x) => x > 5)", "return new Map().get('a')", "for (const x of [1]) x"):
         (notice,) = (await js(script)).notices
