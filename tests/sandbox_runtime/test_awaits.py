@@ -236,8 +236,8 @@ def test_insertions_are_told_in_one_notice_and_many_are_summarised() -> None:
     [
         ("f = lambda: git.f()['x']", "a lambda"),
         ("def f():\n    return git.f()['x']\nf()", "`def f`"),
-        ("sum(git.f(x=x)['n'] for x in xs)", "a generator expression"),
-        ("any(x for x in xs if git.f(x=x)['n'])", "a generator expression"),
+        ("sum(git.f(x=x)['n'] for x in [1])", "a generator expression"),
+        ("any(x for x in [1] if git.f(x=x)['n'])", "a generator expression"),
         ("class A:\n    x = git.f()['n']", "a class body"),
     ],
 )
