@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Final, Literal, TypeAlias, get_args
 
 from manifests.json_value import Json
@@ -194,12 +195,11 @@ def not_done(rows: Sequence[dict[str, Json]], is_said: Callable[[str], bool]) ->
 
 def slow(rows: Sequence[dict[str, Json]]) -> list[str]:
     """The functions whose calls succeeded, the slowest after more than a second: `git.git_log took 2 s`."""
-    slowest: dict[str, float] = {}
-    for row in rows:
-        function = plain_name(row["function"])
-        if _succeeded(row) and row["ms"] > SLOW_MS and not function.startswith("portal."):
-            slowest[function] = max(slowest.get(function, 0.0), row["ms"])
-    return [f"{function} took {ms / 1000:.0f} s" for function, ms in slowest.items()]
+    told = [row for row in rows if _succeeded(row) and row["ms"] > SLOW_MS]
+    slowest = {plain_name(row["function"]): row["ms"] for row in sorted(told, key=itemgetter("ms"))}
+    return [
+        f"{name} took {ms / 1000:.0f} s" for name, ms in slowest.items() if not name.startswith("portal.")
+    ]
 
 
 def _succeeded(row: dict[str, Json]) -> bool:
