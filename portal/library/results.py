@@ -15,8 +15,8 @@ from portal.base.clean_json import is_larger
 from portal.library.function import RESULT, is_wrapper
 from upstreams.tools import MISSING, ToolResult
 
-MAX_LITERAL_CHARACTERS: Final = 1_000_000
-"""If the texts of a result that are no JSON are longer, they are not read as Python literals, which takes 0.1 s."""
+MAX_LITERAL_CHARACTERS: Final = 500_000
+"""If the texts of a result that are no JSON are longer, they are not read as Python literals, which takes 50 ms."""
 
 MAX_ODD_CHARACTERS: Final = 100_000
 """The same of each text that Python would not write so, such as `[1_000]`. It takes four times as long: 50 ms."""
