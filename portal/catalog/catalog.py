@@ -1,7 +1,7 @@
 """Builds snapshots from the tools of all upstreams: applies the rules, compiles the library, indexes it for search."""
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -105,9 +105,6 @@ def make_entry(policy: Policy, upstream: ListedUpstream, observed: Mapping[str, 
 
 log = structlog.get_logger()
 
-MAX_READERS: Final = 1000
-"""Checks that may read the stub files at once. Replacing the files waits for all of them."""
-
 RETRY_SECONDS: Final = 1.0
 
 
@@ -127,7 +124,10 @@ class Catalog:
         self._observations = observations
         observations.listen(self.note_change)
         self._entries: dict[str, CatalogEntry] = {}
-        self._readers = anyio.Semaphore(MAX_READERS, fast_acquire=True)
+        self._replacing = anyio.Lock(fast_acquire=True)
+        """Held to replace the stub files, and to begin a check, which reads them."""
+        self._readers = 0
+        self._has_left = anyio.Event()
         self._noted = 1  # number of changes so far; the first is the fleet itself
         self._held = 0  # number of changes in the snapshot
         self._changed = anyio.Event()
@@ -173,17 +173,23 @@ class Catalog:
     @asynccontextmanager
     async def steady(self) -> AsyncIterator[Snapshot]:
         """Yield the snapshot and keep its stub files unchanged. For a check, not for a run."""
-        async with self._readers:
+        async with self._replacing:
+            self._readers += 1
+        try:
             yield self.snapshot
+        finally:
+            self._readers -= 1
+            self._has_left.set()
 
     async def _rebuild(self, fleet: Iterable[ListedUpstream]) -> None:
         former, upstreams, policy = self.snapshot, list(fleet), self._authority.policy
         await self._observations.load(upstream.name for upstream in upstreams)
         observed = {upstream.name: self._observations.of(upstream.name) for upstream in upstreams}
         snapshot = await anyio.to_thread.run_sync(partial(self._build, policy, former, upstreams, observed))
-        async with AsyncExitStack() as alone:
-            for _ in range(MAX_READERS):
-                await alone.enter_async_context(self._readers)
+        async with self._replacing:
+            while self._readers:
+                self._has_left = anyio.Event()
+                await self._has_left.wait()
             touched = await anyio.to_thread.run_sync(self._written, snapshot.library)
             if self._checker is not None:
                 await self._checker.update(snapshot.library, touched)

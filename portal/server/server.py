@@ -4,7 +4,6 @@ import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from importlib.metadata import version
 from typing import Any, TypeVar
 
 import anyio
@@ -55,6 +54,7 @@ from portal.server.portal import Portal
 from portal.server.rounds import PendingRequest
 from portal.server.tasks import TASKS, Task, TaskParams, Tasks, TaskUpdateParams
 from sandbox_runtime.result import RunError
+from upstreams.session import client_info
 
 log = structlog.get_logger()
 
@@ -95,7 +95,7 @@ def build_server(portal: Portal) -> Server[Any]:
 
     server = ChangingServer(
         "mcp-code-portal",
-        version=version("mcp-code-portal"),
+        version=client_info().version,
         title="MCP code portal",
         instructions=instructions(portal.manifest.portal.server.switched_on),
         on_list_tools=list_tools,
