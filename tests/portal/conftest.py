@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from portal.catalog.check.language_server import TypeChecker
 from portal.records.store.run_tables import RunTables
 from tests.portal.commands import PortalCommand, portal_command
 from tests.portal.homes import Person
@@ -18,7 +19,23 @@ from tests.portal.rows import Tables
 from tests.postgres import Postgres, postgres_server
 from tests.upstreams.oauth_peer import ProtectedServer, protected
 
+CHECKING = {"check", "test_catalog", "test_kernels", "test_observed_results", "test_serving"}
+"""The folder and the files whose scripts a type checker reads."""
+
 collect_ignore = [] if sys.platform == "linux" else ["cli/test_endings.py"]
+
+
+async def no_findings(*_: object) -> list[object]:
+    return []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def unchecked(request: pytest.FixtureRequest) -> Iterator[None]:
+    """In tests of something else a type checker for each portal would cost more than all that they do."""
+    with pytest.MonkeyPatch.context() as patch:
+        if CHECKING.isdisjoint((request.path.parent.name, request.path.stem)):
+            patch.setattr(TypeChecker, "findings", no_findings)
+        yield
 
 
 @pytest.fixture
