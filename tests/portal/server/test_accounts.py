@@ -79,7 +79,9 @@ async def test_people_come_back_to_the_url_of_the_portal_and_it_may_be_no_resour
 async def test_browser_finds_its_way_through_the_pages(tmp_path: Path) -> None:
     async with company(tmp_path) as own:
         ann = await own.client("ann")
-        browser = "chromium --headless --no-sandbox --disable-gpu --disable-background-networking --dump-dom"
+        browser = (
+            "chromium-headless-shell --no-sandbox --disable-gpu --disable-background-networking --dump-dom"
+        )
         page = [f"--user-data-dir={tmp_path / 'profile'}", link_in(await run(ann))]
         with anyio.fail_after(DEADLINE_SECONDS * 2):
             shown = await anyio.run_process([*browser.split(), *page])
