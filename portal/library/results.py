@@ -26,7 +26,11 @@ _LITERAL_PART: Final = re.compile(
     r"""'([^'\\]*+(?:\\.[^'\\]*+)*+)'?|"([^"\\]*+(?:\\.[^"\\]*+)*+)"?|None|True|False|\(|,?\)""", re.DOTALL
 )
 _ESCAPE: Final = re.compile(r"\\x(..)|\\.|\"", re.DOTALL)
-_AS_JSON: Final = {"None": "null", "True": "true", "False": "false", "(": "[", ")": "]", ",)": "]"}
+_ESCAPES: Final = {'"': '\\"', "\\'": "'", "\\/": "\\\\/"}
+_TUPLE: Final = "\0("
+"""The key of a tuple in that JSON: brackets of another kind, so that `[1, 10)` stays text, and `(1)` is no list."""
+_WORDS: Final = {"None": "null", "True": "true", "False": "false"}
+_AS_JSON: Final = {**_WORDS, "(": f"{{{json.dumps(_TUPLE)}:[", ")": "]}", ",)": '],",":0}'}
 
 MAX_COMPARISONS: Final = 1_000_000
 """Texts times parts of the data. Texts are not compared with later parts, and may then count as more than the data."""
@@ -83,9 +87,8 @@ def _from_json(text: str) -> Json:
 
 
 def _from_literal(text: str) -> Json:
-    data = _from_json(_LITERAL_PART.sub(_part_as_json, text))
-    if not isinstance(data, str):
-        return data
+    with suppress(ValueError, RecursionError):
+        return json.loads(_LITERAL_PART.sub(_part_as_json, text), object_hook=_without_tuple)
     if len(text) > MAX_ODD_CHARACTERS:
         return text
     try:
@@ -103,8 +106,13 @@ def _part_as_json(part: re.Match[str]) -> str:
     return _AS_JSON[part[0]] if inside is None else f'"{_ESCAPE.sub(_escape_as_json, inside)}"'
 
 
+def _without_tuple(data: dict[str, Json]) -> Json:
+    items = data.get(_TUPLE, data)
+    return items[0] if isinstance(items, list) and len(items) == 1 and len(data) == 1 else items
+
+
 def _escape_as_json(escape: re.Match[str]) -> str:
-    return f"\\u00{escape[1]}" if escape[1] else {'"': '\\"', "\\'": "'"}.get(escape[0], escape[0])
+    return f"\\u00{escape[1]}" if escape[1] else _ESCAPES.get(escape[0], escape[0])
 
 
 def _may_be_data(text: str) -> bool:

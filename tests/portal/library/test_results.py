@@ -58,6 +58,7 @@ def test_texts_of_a_result_are_all_data_or_none_is() -> None:
         ("[(1, 'a'), (2, None)]", [[1, "a"], [2, None]]),
         (" {'a': True, 2: [1.5, {}]}\n", {"a": True, "2": [1.5, {}]}),
         ("['\\d', \"it's\"]", ["\\d", "it's"]),
+        ("[(1), ('a'), (2,), ((3, 4),), (), '\\/']", [1, "a", [2], [[3, 4]], [], "\\/"]),
         ("[1_000, +1, {None: (2)}, '\\U0001f600']", [1000, 1, {"null": 2}, "😀"]),
     ],
 )
@@ -76,7 +77,7 @@ def test_long_text_of_a_python_list_is_parsed() -> None:
 
 
 STAYING = """
-| |hello|007|1.50| 12|True|None|NaN|{not json}|-|"open|12|1.0|true|null|"a"|{1, 2}|['a', b'b']|[nan]|[INFO] started
+| |hi|007|1.50| 12|True|None|NaN|{not json}|-|"open|12|1.0|true|null|"a"|{1, 2}|['a', b'b']|[nan]|[1,10)|[INFO] started
 """.strip("\n").split("|")
 LONG = [
     "9" * 5_000,
