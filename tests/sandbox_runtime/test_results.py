@@ -8,6 +8,7 @@ from manifests.grants import Limits
 from manifests.json_value import Json
 from sandbox_runtime.call_port import CallError, CallPort, Outcome, ToolCall
 from sandbox_runtime.guest import results
+from sandbox_runtime.result import Prepared
 from sandbox_runtime.sandbox import Session
 from tests.sandbox_runtime.running import Runner
 
@@ -138,3 +139,11 @@ async def test_uncaught_error_shows_what_its_text_lacks_shortened(run: Runner) -
 async def test_error_of_a_script_with_any_data_keeps_its_message(run: Runner, given: str) -> None:
     odd = "class Odd:\n    def __str__(self): raise ValueError\nloop = []\nloop.append(loop)\n"
     assert (await run.error(f"{odd}raise ToolError('no', {given})")).message == "no"
+
+
+async def test_types_that_nothing_defines_are_not_evaluated(run: Runner) -> None:
+    async def nothing_is_wrong(prepared: Prepared) -> None:
+        assert prepared.problems == ()
+
+    script = "type Row = dict[str, Decimal]\ndef f[T: Hashable](row: Row, kind: T): return kind\nf({}, 1)"
+    assert (await run(script, then=nothing_is_wrong)).value == 1

@@ -129,6 +129,7 @@ def test_names_are_the_namespaces_a_script_mentions(text: str, names: set[str]) 
         ("exec('a = 1')\nprint(a)", []),
         ("if 'rows' in dir(): print(rows)\nx: Row = [row for row in []]", []),
         ("x = a if await git.log() else b", []),
+        ("print()\nx: Annotated[int, Field(ge=low), lambda n: n < high, [a for a in some]] = 1", []),
     ],
 )
 def test_what_cannot_work_is_told_before_the_run(text: str, codes: list[str]) -> None:

@@ -25,7 +25,11 @@ Path = tuple[str, ...]
 _Position = tuple[int, int]
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _BINDING = (*FUNCTIONS, ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar, ast.MatchMapping)
-_BINDING += tuple(vars(ast)[kind] for kind in ("TypeVar", "ParamSpec", "TypeVarTuple") if kind in vars(ast))
+TYPES = tuple(
+    vars(ast)[kind] for kind in ("TypeVar", "ParamSpec", "TypeVarTuple", "TypeAlias") if kind in vars(ast)
+)
+"""They are evaluated only on demand. Python 3.11 has none. All but the last bind a name."""
+_BINDING += TYPES[:3]
 _NAMING = frozenset((ast.Name, ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal, ast.arg, *_BINDING))
 """The kinds of nodes that bind a name, or say where it is bound."""
 _LEAVES = frozenset((ast.Name, ast.Constant))

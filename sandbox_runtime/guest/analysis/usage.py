@@ -13,7 +13,7 @@ from typing import Any
 
 from sandbox_runtime.guest.analysis.absences import absences, is_conditional
 from sandbox_runtime.guest.analysis.awaits import ForgottenCall, is_condition
-from sandbox_runtime.guest.analysis.names import FUNCTIONS, LIBRARY, Names, last_name
+from sandbox_runtime.guest.analysis.names import FUNCTIONS, LIBRARY, TYPES, Names, last_name
 from sandbox_runtime.guest.values import clean
 
 UNKNOWN = "\x00"
@@ -96,12 +96,15 @@ class Usage:
                 yield self._use(node, path[1], path[2])
 
     def _is_type(self, node: ast.expr) -> bool:
-        """Whether the node is in an annotation, which Python does not evaluate."""
+        """Whether the node is in an annotation, or a type alias or variable, which Python does not evaluate."""
         part: ast.AST = node
-        parent = self._names.parents[part]
-        while isinstance(parent, ast.expr):
-            part, parent = parent, self._names.parents[parent]
-        return part in (getattr(parent, "annotation", None), getattr(parent, "returns", None))
+        while not isinstance(part, ast.stmt):
+            parent = self._names.parents[part]
+            own = (getattr(parent, "annotation", None), getattr(parent, "returns", None))
+            if part in own or isinstance(parent, TYPES):
+                return True
+            part = parent
+        return False
 
     def _imports(self) -> Iterator[list[Any]]:
         imported = [(alias.name, alias) for alias in self._names.all_of(ast.alias)]
