@@ -48,6 +48,11 @@ VALUES: list[tuple[str, Any]] = [
     ("const x = 1;\nx // comment", 1),
     ("const x = 5", 5),
     ("['b', 'Z', 'ä', 'az', 'A', 'a', 'a'].sort((a, b) => a.localeCompare(b)).join()", "a,a,A,ä,az,b,Z"),
+    (
+        "['z', 'Łukasz', 'Ørsted', 'p', 'm', 'straße', 'strasse'].sort((a, b) => a.localeCompare(b)).join()",
+        "Łukasz,m,Ørsted,p,strasse,straße,z",
+    ),
+    ("'caf\u00e9'.localeCompare('cafe\u0301')", 0),
     ("let a = 1, b = 2;", 2),
     ("let a = 1; function f() {}", 1),
     ("export default function a() { return 1 } function f() {}", 1),
@@ -448,8 +453,19 @@ NUMBERS: list[tuple[str, list[str]]] = [
         "'en', {style: 'currency', currency: 'CHF'}",
         ["CHF\xa01,234,567.89", "-CHF\xa00.50", "CHF\xa012.00", "NaN"],
     ),
+    ("'en', {style: 'currency', currency: 'KRW'}", ["₩1,234,568", "-₩1", "₩12", "NaN"]),
     ("undefined, {style: 'percent'}", ["123,456,789%", "-50%", "1,200%", "NaN"]),
 ]
+
+
+ROUNDED = """[
+  1.005.toLocaleString("en", {style: "currency", currency: "USD"}), 0.285.toLocaleString("en", {style: "percent"}),
+  0.1.toLocaleString("en", {maximumFractionDigits: 20}), 5e-7.toLocaleString("en", {style: "percent"}),
+]"""
+
+
+async def test_numbers_are_rounded_as_they_print(js: Runner) -> None:
+    assert (await js(ROUNDED)).value == ["$1.01", "29%", "0.1", "0%"]
 
 
 @pytest.mark.parametrize(("given", "texts"), NUMBERS)
