@@ -28,7 +28,13 @@ defineProperty(Number.prototype, "toLocaleString", { value: localeNumber, writab
 const swapCase = (letter) => (letter === letter.toLowerCase() ? letter.toUpperCase() : letter.toLowerCase());
 const PLAIN = { ß: "ss", æ: "ae", œ: "oe", ø: "o", ł: "l", đ: "d" };
 const plain = (text) => text.normalize("NFD").toLowerCase().replace(/\p{M}+|[ßæœøłđ]/gu, (found) => PLAIN[found] ?? "");
-const letters = (text) => (/[^\0-\x7f]/.test(text) ? plain(text) : text.toLowerCase());
+const MAX_SORT_KEYS = 65_536, sortKeys = new Map(); // a sort compares each text often
+const letters = (text) => {
+  if (text.length > 100) return plain(text);
+  if (sortKeys.size > MAX_SORT_KEYS) sortKeys.clear();
+  if (!sortKeys.has(text)) sortKeys.set(text, plain(text));
+  return sortKeys.get(text);
+};
 // Letters, then their marks, then their case: each decides between texts that are the same by those before.
 const ORDERS = [letters, (text) => text.normalize("NFD").toLowerCase(), (text) => text.normalize("NFD").replace(/\p{L}/gu, swapCase)];
 function localeCompare(that) {
