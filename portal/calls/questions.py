@@ -360,9 +360,10 @@ class CallQuestions:
 
 
 _CANNOT_ASK: Final = re.compile(
-    r"(?P<handshake>server-(?:initiated|to-client) requests)|(?P<roots>roots not supported|support (?:listing )?roots)"
-    r"|(?P<sampling>sampling not supported|support sampling)",
-    re.IGNORECASE,
+    r"(?P<handshake>server-(?:initiated|to-client) requests)"
+    r"|(?P<roots>list roots not supported|client does not support (?:listing )?roots)"
+    r"|(?P<sampling>(?:^|: )sampling not supported$|client does not support sampling)",
+    re.IGNORECASE | re.MULTILINE,
 )
 """Matches what SDKs say if a server asks a client that did not declare it, or one of 2026-07-28. Names are keys."""
 

@@ -16,7 +16,8 @@ from mcp_types import INVALID_PARAMS, CreateMessageResult, ElicitResult, ErrorDa
 from pydantic import BaseModel
 
 from manifests.json_value import Json
-from manifests.portal_manifest import HttpUpstream
+from manifests.portal_manifest import HttpUpstream, StdioUpstream
+from portal.calls.questions import missing_key
 from tests.portal.chatty_server import SECRET
 from tests.portal.clients import (
     CLIENTS,
@@ -257,6 +258,18 @@ async def test_error_of_what_could_not_ask_names_the_key_that_permits_it(tmp_pat
             error = (await ear.run(f"await {name}.{tool}()"))["error"]
             expected = f"`upstreams.{name}.{key}`" if name.endswith("legacy") else f"`{key}` of the upstream"
             assert expected in error["hint"]
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        "This model does not support sampling parameters such as temperature",
+        "Audio sampling not supported at 11 kHz",
+        "Negative roots not supported",
+    ],
+)
+def test_error_about_something_else_names_no_key(failure: str) -> None:
+    assert missing_key("up", StdioUpstream(command="x"), failure) == ""
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
