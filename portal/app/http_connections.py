@@ -200,8 +200,8 @@ class HttpConnection(H11Protocol):
                 self.transport.close()
             else:
                 await PlainTextResponse(f"{CUT_OFF}\n", 503)(scope, receive, send)
-        except RuntimeError:  # the SDK answers a notification again if its session has ended since
-            if not cycle.response_complete:
+        except RuntimeError as error:  # the SDK answers a notification again if its session has ended since
+            if "response already completed" not in str(error):
                 raise
 
     def data_received(self, data: bytes) -> None:

@@ -12,6 +12,7 @@ import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult
+from starlette.responses import PlainTextResponse
 from starlette.types import Message, Receive, Scope, Send
 from structlog.testing import capture_logs
 
@@ -176,3 +177,19 @@ async def test_client_that_ends_its_session_right_after_a_notification_causes_no
     assert (told.status_code, ended) == (202, [200])
     loggers = {each.name for each in caplog.records}
     assert "uvicorn.error" not in loggers  # of those of the SDK, the portal's log shows none
+
+
+async def test_fault_after_an_answer_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await PlainTextResponse("answered")(scope, receive, send)
+            raise RuntimeError("a fault of the portal")
+
+    listener = listening("127.0.0.1", 0)
+    async with anyio.create_task_group() as tasks, httpx2.AsyncClient() as http:
+        server = http_server(app, ServerSettings())
+        tasks.start_soon(lambda: server.serve(sockets=[listener]))
+        answer = await http.get(f"http://127.0.0.1:{listener.getsockname()[1]}/")
+        server.should_exit = True
+    assert answer.text == "answered"
+    assert "uvicorn.error" in {each.name for each in caplog.records}
