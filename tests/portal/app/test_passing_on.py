@@ -154,17 +154,23 @@ async def test_a_request_that_reaches_another_replica_than_it_names_is_not_done_
 
 
 @pytest.mark.parametrize(
-    ("path", "told"),
-    [("/mcp?hold", (502, True)), ("/mcp?stall", (200, False)), ("/mcp?stream", (200, True))],
+    ("method", "path", "told"),
+    [
+        ("POST", "/mcp?hold", (502, True)),
+        ("POST", "/mcp?stall", (200, False)),
+        ("POST", "/mcp?stream", (200, True)),
+        ("GET", "/mcp?stream", (200, False)),
+    ],
 )
 async def test_client_of_a_replica_that_stops_is_told(
-    both: Pair, monkeypatch: pytest.MonkeyPatch, path: str, told: tuple[int, bool]
+    both: Pair, monkeypatch: pytest.MonkeyPatch, method: str, path: str, told: tuple[int, bool]
 ) -> None:
     monkeypatch.setattr("portal.app.replicas._LOOK_SECONDS", 0.05)
     answers: list[httpx2.Response] = []
 
     async def ask() -> None:
-        answers.append(await both.http.post(path, content=b'{"id": 7}'))
+        content = b'{"id": 7}' if method == "POST" else b""
+        answers.append(await both.http.request(method, path, content=content))
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(ask)
@@ -174,5 +180,7 @@ async def test_client_of_a_replica_that_stops_is_told(
         await both.store.write(lambda tables: tables.database.execute("UPDATE replicas SET seen = 0"))
     [answer] = answers
     assert (answer.status_code, "may have taken effect" in answer.text) == told
-    assert ('"id":7' in answer.text) == path.endswith("stream"), "as an error of the request"
+    assert ('"id":7' in answer.text) == ((method, path) == ("POST", "/mcp?stream")), (
+        "as an error of the request"
+    )
     assert both.own == []
