@@ -63,7 +63,8 @@ function* ignoredOptions(names, lineOf) {
     const name = callee.type === "MemberExpression" ? keyOf(callee) : "", isComparison = name === "localeCompare";
     const options = isComparison ? given.slice(2) : /^toLocale(?:Date|Time)?String$/.test(name) ? given : [];
     const isNumeric = (node) => name === "toLocaleString" && node.properties?.every((each) => each.key && NUMBER_OPTIONS.has(keyOf(each)));
-    const isKnown = (node) => node.name === "undefined" || /^en(?:-US)?$/.test(literalOf(node)) || isNumeric(node);
+    const isOne = (node) => node.name === "undefined" || /^en(?:-US)?$/i.test(literalOf(node)) || isNumeric(node);
+    const isKnown = (node) => node.elements?.every((each) => each && isOne(each)) ?? isOne(node);
     if (options.every((node) => isKnown((node.type === "Identifier" && names.onlyValue(node)) || node))) continue;
     const message = `${name} takes no ${isComparison ? "" : "locale but en-US, and no such "}options`;
     yield [lineOf(callee.end), "not_there", message, isComparison ? "Compare numbers, or the texts in lower case." : ONE_LOCALE];

@@ -403,6 +403,8 @@ PROBLEMS: list[tuple[str, list[str]]] = [
     ("try { d.toLocaleTimeString(undefined, {timeZone}) } catch { }", ["not_there"]),
     ("['a10', 'a9'].sort((a, b) => a.localeCompare(b, undefined, {numeric: true}))", ["not_there"]),
     ("n.toLocaleString(), d.toLocaleString('en-US'), d.toLocaleDateString(undefined)", []),
+    ("n.toLocaleString([], {maximumFractionDigits: 2}), d.toLocaleString(['en-us'])", []),
+    ("n.toLocaleString(['de']); n.toLocaleString([...l]); n.toLocaleString([, 'en'])", ["not_there"] * 3),
     ("a.localeCompare(b), a.localeCompare(b, 'de'); const f = (crypto) => crypto.subtle", []),
     ("typeof fetch; if (globalThis.process) process.exit(); const f = (document) => document", []),
     ("try { require('fs') } catch { }", []),
