@@ -33,6 +33,7 @@ def usage(text: str, *known: str) -> Usage:
         ("'git.log()'", []),
         ("git.log('a.json')\njson.loads('[]')", [("git", "log", 1), ("json", "loads", 2)]),
         ("if hasattr(git, 'maybe'):\n    git.maybe()\ngit.log", [("git", "log", 3)]),
+        ("if hasattr(tools, 'calendar'):\n    await tools.calendar.list()", []),
         ("nothing.log()", [("nothing", "log", 1)]),
         ("log('', 'The end.')", [("", "log", 1)]),
         ("from x import *\nlog()", []),

@@ -7,7 +7,7 @@ import ast
 import builtins
 import math
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from itertools import islice
 from typing import Any
 
@@ -57,8 +57,12 @@ class Usage:
         checks = any(node.id in _TYPE_CHECKS for node in names.all_of(ast.Name))
         self._checks_types = checks or any(names.all_of(ast.Match))
         reachability = _Reachability(names)
-        uses = [*self._mentions(), *self._imports(), *self._unbound_calls()]
-        kept = [use for use in uses if not self._is_probed(use) and use[2] not in reachability.typing]
+        known = names.namespaces
+        uses = [use for use in (*self._mentions(), *self._imports()) if not self._is_probed(use, known)]
+        # It tests for no module of Python: `json` is in the text "users.json".
+        known |= sys.stdlib_module_names
+        uses += [use for use in self._unbound_calls() if not self._is_probed(use, known)]
+        kept = [use for use in uses if use[2] not in reachability.typing]
         self.uses = sorted(kept, key=lambda use: use[2])[:_MAX_USES]
         unawaited = [
             [
@@ -202,13 +206,9 @@ class Usage:
                 return {str(key): self._value(value) for key, value in zip(keys, node.values, strict=True)}
         return FROM_RESULT if _is_from_result(node, self._names, self._tainted) else UNKNOWN
 
-    def _is_probed(self, use: list[Any]) -> bool:
-        """Whether the script may test for it first: `if hasattr(github, "search")`, `"jira" in dir(tools)`.
-
-        It tests for no module of Python: `json` is in the text "users.json".
-        """
+    def _is_probed(self, use: list[Any], known: Set[str]) -> bool:
+        """Whether the script may test for it first: `if hasattr(github, "search")`, `"jira" in dir(tools)`."""
         namespace, function = use[:2]
-        known = self._names.namespaces | sys.stdlib_module_names
         return function in self._texts or (namespace not in known and namespace in self._texts)
 
     def _undefined(self) -> Iterator[list[Any]]:
