@@ -10,7 +10,7 @@ import httpx2
 import pytest
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from portal.app.replicas import ReplicaMiddleware
 from portal.records.store.writer import RunStore
@@ -184,3 +184,22 @@ async def test_client_of_a_replica_that_stops_is_told(
         "as an error of the request"
     )
     assert both.own == []
+
+
+async def test_client_of_a_replica_that_ends_while_it_passes_on_is_told(both: Pair) -> None:
+    given: list[Message] = [{"type": "http.request", "body": b'{"id": 7}'}]
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return given.pop() if given else await anyio.sleep_forever()
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    headers = [(key.encode(), value.encode()) for key, value in FOR_THE_OTHER.items()]
+    scope = {"type": "http", "method": "POST", "path": "/mcp", "query_string": b"stream", "headers": headers}
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(both.front, scope, receive, send)
+        await both.until(lambda: len(sent) == 2)
+        tasks.cancel_scope.cancel()
+    assert b'"id":7' in sent[-1]["body"]
