@@ -91,7 +91,8 @@ class Access:
         is_own = origin in (f"http://{host}".lower(), f"https://{host}".lower())
         if headers.get("sec-fetch-site", "same-origin" if is_own else "") == "same-origin":
             return None
-        text = f"This request comes from a page of {origin[:100]!r}, not from the console at {host!r}."
+        page = f"a page of {origin[:100]!r}" if origin else "no page"
+        text = f"This request comes from {page}, not from the console at {host!r}."
         return PlainTextResponse(f"{text} If that is wrong, a proxy does not pass on Host.\n", 403)
 
     async def _enter(self, request: Request) -> Response:
