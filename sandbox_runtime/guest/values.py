@@ -185,12 +185,11 @@ class _Plain:
         if isinstance(value, float):
             return value if math.isfinite(value) else self._number(None, path, "not a finite number")
         if isinstance(value, dict):
-            named = {
-                str(key) if isinstance(key, tuple) and not self._is_strict else _key(key, path): item
-                for key, item in value.items()
-            }
             return {
-                name: self.convert(item, f"{path}[{name[:40]!r}]", depth + 1) for name, item in named.items()
+                (name := _key(key, path, self._is_strict)): self.convert(
+                    item, f"{path}[{name[:40]!r}]", depth + 1
+                )
+                for key, item in value.items()
             }
         if isinstance(value, (list, tuple)):
             return [self.convert(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(value)]
@@ -255,14 +254,14 @@ def _decimal(value: decimal.Decimal) -> tuple[Any, str]:
     return (float(value), "a number") if is_exact else (str(value), "text")
 
 
-def _key(key: object, path: str) -> str:
+def _key(key: object, path: str, is_strict: bool) -> str:
     if isinstance(key, str):
         return key
     if isinstance(key, int) and not isinstance(key, bool):
         return _digits(key)
     if key is None or isinstance(key, (bool, float)):
         return str(next(iter(json.loads(json.dumps({key: 0})))))
-    plain, _ = _form(key) if not isinstance(key, tuple) else (None, "")
+    plain = (None if is_strict else str(key)) if isinstance(key, tuple) else _form(key)[0]
     if isinstance(plain, (str, int, float)):
         return str(plain)
     raise NotJsonError(f"a key of {path} is {_article(type(key).__name__)}: JSON keys are strings")
