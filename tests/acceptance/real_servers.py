@@ -134,5 +134,7 @@ def _node() -> str:
 
 
 def _installed(path: Path) -> str:
-    assert path.exists(), f"{path.relative_to(ROOT)} is missing: run scripts/servers --all"
+    assert path.exists(), (
+        f"{path.relative_to(ROOT)} is missing: run scripts/servers --all, for tests of a release --release"
+    )
     return str(path)

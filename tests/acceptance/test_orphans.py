@@ -51,7 +51,10 @@ def portal(manifest: Path) -> Iterator[HttpPortal]:
         yield portal
 
 
-@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda sent: sent.name)
+SIGNALS = [signal.SIGKILL, signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.release)]
+
+
+@pytest.mark.parametrize("sent", SIGNALS, ids=lambda sent: sent.name)
 async def test_nothing_survives_a_signal(portal: HttpPortal, sent: signal.Signals) -> None:
     async with http_model(portal) as model:
         await use_everything(model)

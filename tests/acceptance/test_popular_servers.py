@@ -11,7 +11,7 @@ from tests.acceptance import real_servers
 from tests.acceptance.model import Json, Model
 from tests.acceptance.portal_process import COMMAND, stdio_model, write_manifest
 
-pytestmark = [pytest.mark.anyio, pytest.mark.servers]
+pytestmark = [pytest.mark.anyio, pytest.mark.servers, pytest.mark.release]
 
 CHECK_SECONDS = 120
 
@@ -29,7 +29,6 @@ async def model(manifest: Path) -> AsyncIterator[Model]:
         yield model
 
 
-@pytest.mark.release
 def test_check_finds_nothing_to_warn_of(manifest: Path) -> None:
     command = [COMMAND, "check", "--json", "--config", str(manifest)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=CHECK_SECONDS, check=False)
