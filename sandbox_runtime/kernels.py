@@ -12,19 +12,6 @@ from manifests.kernels import JAVASCRIPT, PYTHON, KernelName
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
-    """A language's own words for messages about limits and crashes."""
-
-    parallel: str
-    """What makes calls in parallel."""
-    stack_error: str
-    """The error of a recursion that is too deep."""
-    crash_error: str
-    """The error of the interpreter itself."""
-    wait_hint: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Kernel:
     """What runs the scripts of one language."""
 
@@ -34,9 +21,15 @@ class Kernel:
     """The component's file in this folder."""
     builder: str
     """The module that builds it."""
-    words: Words
     warm_up: bytes
     """A script that uses what most scripts use: the pages that it writes to are restored in advance after each run."""
+    parallel: str
+    """What makes calls in parallel. This and the next three are words of the language, for messages."""
+    stack_error: str
+    """The error of a recursion that is too deep."""
+    crash_error: str
+    """The error of the interpreter itself."""
+    wait_hint: str = ""
     has_engine_threads: bool = False
     """Whether the component uses WASI's streams and timers, for which the engine starts threads."""
 
@@ -46,12 +39,10 @@ _PYTHON: Final = Kernel(
     language="Python",
     file="guest.wasm",
     builder="sandbox_runtime.build_guest",
-    words=Words(
-        parallel="asyncio.gather",
-        stack_error="RecursionError",
-        crash_error="SystemError",
-        wait_hint="Use asyncio, time.sleep or select.select.",
-    ),
+    parallel="asyncio.gather",
+    stack_error="RecursionError",
+    crash_error="SystemError",
+    wait_hint="Use asyncio, time.sleep or select.select.",
     warm_up=b"""\
 rows = [await warmup.one(i=i) for i in range(2)]
 rows += await asyncio.gather(*[warmup.one(i=i) for i in range(2)])
@@ -66,7 +57,9 @@ _JAVASCRIPT: Final = Kernel(
     language="JavaScript",
     file="js.wasm",
     builder="sandbox_runtime.build_js",
-    words=Words(parallel="Promise.all", stack_error="RangeError", crash_error="InternalError"),
+    parallel="Promise.all",
+    stack_error="RangeError",
+    crash_error="InternalError",
     warm_up=b"""\
 const rows = [await warmup.one({i: 0}), ...(await Promise.all([1, 2].map((i) => warmup.one({i}))))];
 console.log(rows.length, rows[0]);

@@ -14,7 +14,7 @@ from manifests.json_value import Json
 from manifests.kernels import PYTHON
 from sandbox_runtime.frames import MAX_BLOCKS, FrameError, TrapCause
 from sandbox_runtime.guest_json import GuestJsonError, parse, values_in
-from sandbox_runtime.kernels import KERNELS, Kernel, Words
+from sandbox_runtime.kernels import KERNELS, Kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,18 +144,6 @@ _TRAPS: dict[int, str] = {
     TrapCause.MEMORY: "memory_limit",
     TrapCause.OUTBOX: "argument_limit",
 }
-_ENDED = RunError("script_exit", "the script ended its process")
-_BY_WAITING = "RuntimeError: the script used an uninterruptible wait"
-
-
-def _endings(words: Words) -> dict[int, RunError]:
-    exhausted = f"{words.stack_error}: the script exhausted the interpreter's stack"
-    return {
-        TrapCause.EXIT: _ENDED,
-        TrapCause.CLEAN_EXIT: _ENDED,
-        TrapCause.STACK: RunError("script_error", exhausted),
-        TrapCause.WAIT: RunError("script_error", _BY_WAITING, hint=words.wait_hint),
-    }
 
 
 def limit_text(limits: object, key: str, where: Callable[[str], str]) -> str:
@@ -177,7 +165,7 @@ class Bounds:
     def exceeded(self, code: str, *, more: str = "") -> RunError:
         """The error of an exceeded limit; `code` is a key of `_EXCEEDED`."""
         key, what = _EXCEEDED[code]
-        hint = _HINTS[key].format(parallel=self.kernel.words.parallel)
+        hint = _HINTS[key].format(parallel=self.kernel.parallel)
         return RunError(code, f"{what}{more} {self.name(key)}", hint=hint)
 
     def result(self, size: int | None) -> RunError:
@@ -201,16 +189,22 @@ class Bounds:
             return self.result(None)
         if cause in _TRAPS:
             return self.exceeded(_TRAPS[cause])
-        words = self.kernel.words
-        if (ending := _endings(words).get(cause)) is not None:
-            return ending
+        if cause in (TrapCause.EXIT, TrapCause.CLEAN_EXIT):
+            return RunError("script_exit", "the script ended its process")
+        if cause == TrapCause.STACK:
+            exhausted = f"{self.kernel.stack_error}: the script exhausted the interpreter's stack"
+            return RunError("script_error", exhausted)
+        if cause == TrapCause.WAIT:
+            waited = "RuntimeError: the script used an uninterruptible wait"
+            return RunError("script_error", waited, hint=self.kernel.wait_hint)
         reason = message.rpartition("wasm trap: ")[2].splitlines()[:1] or ["unknown"]
-        return RunError("script_error", f"{words.crash_error}: the interpreter crashed ({reason[0][:200]})")
+        crashed = f"{self.kernel.crash_error}: the interpreter crashed ({reason[0][:200]})"
+        return RunError("script_error", crashed)
 
     @property
     def broken(self) -> "_Error":
         """The error for a message that an honest guest never sends."""
-        return _Error(message=f"{self.kernel.words.crash_error}: the script broke the interpreter")
+        return _Error(message=f"{self.kernel.crash_error}: the script broke the interpreter")
 
 
 def worker_lost(reason: str) -> RunError:

@@ -135,7 +135,7 @@ async def test_limit_ends_the_script_and_the_next_one_runs(
 ) -> None:
     result = await run(script(name), limits=limits, observer=(heard := Heard()), port=heard)
     assert result.error is not None and result.error.code == code, result
-    others = [kernel.words.parallel for kernel in KERNELS.values() if kernel is not run.sandbox.kernel]
+    others = [kernel.parallel for kernel in KERNELS.values() if kernel is not run.sandbox.kernel]
     assert not [word for word in others if word in result.error.hint]
     assert all(f"{key} of " in result.error.message for key in limits.model_fields_set)
     assert all(where(key) in result.error.message for key in limits.model_fields_set)
