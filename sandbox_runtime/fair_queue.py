@@ -63,12 +63,12 @@ class FairQueue(Generic[Item]):
     caller with fewer places displaces the last script of the caller with the most.
     """
 
-    def __init__(self, limits: QueueLimits, size: float = math.inf, most: float = 0) -> None:
+    def __init__(self, limits: QueueLimits, size: float = math.inf, most: int = 0) -> None:
         self.held: Counter[str] = Counter()
         """How many each caller holds, without zeros."""
         self._limits = limits
+        self.most = most
         self._size = size
-        self._most = most
         self._lines: dict[str, dict[Waiter[Item], int]] = {}
         """The places of each waiter by caller, the least recently served caller first."""
 
@@ -81,7 +81,7 @@ class FairQueue(Generic[Item]):
         return sum(map(self.has_room, self._lines))
 
     def has_room(self, caller: str) -> bool:
-        return has_room(self.held, caller, self._size, self._most)
+        return has_room(self.held, caller, self._size, self.most)
 
     def join(self, caller: str, script_bytes: int = 0) -> Waiter[Item]:
         """Append a waiter to the caller's line. Raises BusyError: the queue is full."""
@@ -99,6 +99,19 @@ class FairQueue(Generic[Item]):
         waiter.caller = caller
         self._lines.setdefault(caller, {})[waiter] = places
         return waiter
+
+    async def served(self, waiter: Waiter[Item], give_back: Callable[[Item], None]) -> Item:
+        """Wait for what a waiter gets. If it comes too late for its caller, it is given back. Raises BusyError."""
+        try:
+            async with asyncio.timeout(self._limits.seconds):
+                return await waiter
+        except BaseException as error:
+            self.leave(waiter)
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                give_back(waiter.result())
+            if isinstance(error, TimeoutError):
+                raise self._limits.too_long() from error
+            raise
 
     def next(self) -> Waiter[Item] | None:
         """Remove and return the next waiter, whose caller then holds one more. None if no waiter may."""
@@ -136,7 +149,7 @@ class Turns:
     """At most `size` turns at once, up to `most` by `has_room`, shared fairly between callers."""
 
     def __init__(self, size: int, most: int = 0) -> None:
-        self._queue: FairQueue[None] = FairQueue(QueueLimits(most=sys.maxsize), size, most)
+        self._queue: FairQueue[None] = FairQueue(QueueLimits(sys.maxsize, math.inf), size, most)
 
     @asynccontextmanager
     async def turn(self, caller: str) -> AsyncIterator[None]:
@@ -144,14 +157,7 @@ class Turns:
         if self._queue.has_room(caller):
             self._queue.held[caller] += 1
         else:
-            waiter = self._queue.join(caller)
-            try:
-                await waiter
-            except BaseException:
-                self._queue.leave(waiter)
-                if waiter.done() and not waiter.cancelled():
-                    self._release(caller)  # the turn came in the same moment
-                raise
+            await self._queue.served(self._queue.join(caller), lambda _: self._release(caller))
         try:
             yield
         finally:

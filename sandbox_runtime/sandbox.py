@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -52,7 +52,7 @@ async def open_sandbox(
     with closing(AotCache(default_cache(os.environ), progress)) as aot:
         sha256 = await asyncio.to_thread(component_sha256, wasm)
         compiled = await asyncio.to_thread(aot.compiled, wasm, sha256)
-        pool = Workers(launch(compiled, kernel), least, most, progress, queue or QueueLimits())
+        pool = Workers(launch(compiled, kernel), least, most, progress, queue)
         try:
             await pool.open()
             yield Sandbox(pool, sha256, kernel)
@@ -199,7 +199,7 @@ class Workers:
     size: int
     most: int
     report: Callable[[str], None]
-    queue: QueueLimits = field(default_factory=QueueLimits)
+    queue: InitVar[QueueLimits | None] = None
     all: set[WorkerProcess] = field(default_factory=set)
     free: dict[WorkerProcess, asyncio.TimerHandle] = field(default_factory=dict)
     """The free workers, longest free first, each with the timer that ends it."""
@@ -209,9 +209,9 @@ class Workers:
     _starting: set[asyncio.Task[None]] = field(default_factory=set)
     _is_open: bool = True
 
-    def __post_init__(self) -> None:
-        self._limit = 2 * self.most if self.most > 1 else 1
-        self.waiting: FairQueue[WorkerProcess] = FairQueue(self.queue, self.most, self._limit)
+    def __post_init__(self, queue: QueueLimits | None) -> None:
+        limit = 2 * self.most if self.most > 1 else 1
+        self.waiting: FairQueue[WorkerProcess] = FairQueue(queue or QueueLimits(), self.most, limit)
 
     async def open(self) -> None:
         """Start the first worker. Raises WorkerStartError: workers do not start here."""
@@ -239,16 +239,7 @@ class Workers:
         if self._growth is None:
             delay = 0 if self._pooled < self.size else _GROW_EVERY_SECONDS
             self._growth = asyncio.get_running_loop().call_later(delay, self._grow)
-        try:
-            async with asyncio.timeout(self.queue.seconds):
-                return await waiter
-        except BaseException as error:
-            self.waiting.leave(waiter)
-            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
-                self.give_back(waiter.result())  # a worker arrived in the same moment
-            if isinstance(error, TimeoutError):
-                raise self.queue.too_long() from error
-            raise
+        return await self.waiting.served(waiter, self.give_back)
 
     def give_back(self, worker: WorkerProcess) -> None:
         """Give a worker to the next caller, or make it free. A dead one is forgotten already."""
@@ -294,7 +285,7 @@ class Workers:
         slow = sum(since < long_ago or worker.waits_for_calls for worker, (_, since) in self._held.items())
         most = min(self.most, _BUSY_FACTOR * self.size + slow)
         if self._pooled >= self.most:
-            most = min(self._limit, self._pooled + self.waiting.newcomers - len(self._starting))
+            most = min(self.waiting.most, self._pooled + self.waiting.newcomers - len(self._starting))
         for _ in range(min(most - self._pooled, len(self.waiting) - len(self._starting))):
             start = loop.create_task(self._add())
             self._starting.add(start)
