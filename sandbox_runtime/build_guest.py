@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import Distribution, PackageNotFoundError, distribution, distributions
@@ -52,15 +53,17 @@ _SECTION = b"\x0fmcp-code-portal"
 _MAX_SECTION_BYTES = 1 << 20
 
 
-class GuestBuild:
-    """The component of one source tree; `package` is its `sandbox_runtime` folder."""
+class ComponentBuild(ABC):
+    """A component of one source tree; `package` is its `sandbox_runtime` folder."""
 
-    requirements = REQUIREMENTS
+    name: str
+    requirements: Sequence[str]
+    """What `build` imports."""
 
     def __init__(self, package: Path) -> None:
-        self._package = package
-        self.component = package / "guest.wasm"
-        self._stamp = package / "guest.stamp"
+        self.package = package
+        self.component = package / f"{self.name}.wasm"
+        self._stamp = package / f"{self.name}.stamp"
 
     @property
     def is_current(self) -> bool:
@@ -68,33 +71,71 @@ class GuestBuild:
         is_there = self.component.exists() and self._stamp.exists()
         return is_there and self._stamp.read_text().strip() == self.fingerprint()
 
-    def fingerprint(self) -> str:
-        """A hash of the component's sources, without the packages that an operator adds."""
-        digest = hashlib.sha256("\n".join(REQUIREMENTS).encode())
-        guest, wit = sorted(self._package.glob("guest/**/*.py")), sorted(self._package.glob("wit/*.wit"))
-        for source in (self._package / "build_guest.py", *wit, *guest):
-            content = source.read_bytes()
-            digest.update(f"\n{source.relative_to(self._package)} {len(content)}\n".encode())
-            digest.update(content)
-        return digest.hexdigest()
-
     def build(self, display: Callable[[str], None]) -> None:
-        """Build the component and its stamp. `REQUIREMENTS` must be importable. Raises BakeError."""
-        display("building the sandbox's guest component (about 15 s)")
+        """Build the component and its stamp. Raises BakeError."""
         fingerprint = self.fingerprint()
-        self.build_with(installed_packages(), self.component)
+        write_whole(self.component, self.built(display))
         self._stamp.write_text(fingerprint + "\n")
 
-    def build_with(self, packages: Iterable[Distribution], target: Path, trailer: bytes = b"") -> None:
-        """Build a component with `packages` inside into the file `target`, and append `trailer`. Raises BakeError."""
+    def fingerprint(self) -> str:
+        """A hash of the component's sources, without the packages that an operator adds."""
+        return self.hashed(self.sources())
+
+    def hashed(self, sources: Iterable[Path], settings: object = ()) -> str:
+        digest = hashlib.sha256(repr((self.requirements, settings)).encode())
+        for source in sources:
+            content = source.read_bytes()
+            digest.update(f"\n{source.relative_to(self.package)} {len(content)}\n".encode() + content)
+        return digest.hexdigest()
+
+    @abstractmethod
+    def sources(self) -> Iterable[Path]: ...
+
+    @abstractmethod
+    def built(self, display: Callable[[str], None]) -> bytes: ...
+
+    @classmethod
+    def main(cls) -> None:
+        """Build the component of this source tree if it is not current, as a command."""
+        build = cls(_HERE)
+        try:
+            if not build.is_current:
+                build.build(lambda text: print(text, file=sys.stderr, flush=True))  # noqa: T201  # a command prints
+        except BakeError as error:
+            sys.exit(str(error))
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Replace a file after writing, so that an interrupted build leaves the old one."""
+    partial = path.with_suffix(f".{os.getpid()}.partial")
+    partial.write_bytes(content)
+    partial.replace(path)
+
+
+class GuestBuild(ComponentBuild):
+    """The build of Python's component."""
+
+    name = "guest"
+    requirements = REQUIREMENTS
+
+    def sources(self) -> Iterable[Path]:
+        guest, wit = self.package.glob("guest/**/*.py"), self.package.glob("wit/*.wit")
+        return (self.package / "build_guest.py", *sorted(wit), *sorted(guest))
+
+    def built(self, display: Callable[[str], None]) -> bytes:
+        display("building the sandbox's guest component (about 15 s)")
+        return self.built_with(installed_packages())
+
+    def built_with(self, packages: Iterable[Distribution]) -> bytes:
+        """A component with `packages` inside. Raises BakeError."""
         with tempfile.TemporaryDirectory() as folder:
             scratch = Path(folder)
             sources, environment, built = scratch / "sources", scratch / "environment", scratch / "guest.wasm"
             inside = sources / "sandbox_runtime"  # sandbox_runtime/guest, and no other part of the package
             shutil.copytree(
-                self._package / "guest", inside / "guest", ignore=shutil.ignore_patterns("__pycache__")
+                self.package / "guest", inside / "guest", ignore=shutil.ignore_patterns("__pycache__")
             )
-            shutil.copyfile(self._package / "__init__.py", inside / "__init__.py")
+            shutil.copyfile(self.package / "__init__.py", inside / "__init__.py")
             for path, content in (item for package in packages for item in _contents(package).items()):
                 file = sources / "packages" / path
                 file.parent.mkdir(parents=True, exist_ok=True)
@@ -104,7 +145,7 @@ class GuestBuild:
             (environment / "lib" / python / "site-packages").mkdir(parents=True)
             # pip's build environment is only a path, not a virtual environment, so the child gets this process's path.
             run = f"import sys; sys.path[:] = {sys.path!r}; from componentize_py import script; sys.exit(script())"
-            options = ["-d", str(self._package / "wit"), "-w", "sandbox", "componentize", "-p", str(sources)]
+            options = ["-d", str(self.package / "wit"), "-w", "sandbox", "componentize", "-p", str(sources)]
             kept = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
             done = subprocess.run(
                 [sys.executable, "-c", run, *options, "sandbox_runtime.guest.entry", "-o", str(built)],
@@ -119,10 +160,7 @@ class GuestBuild:
             if done.returncode != 0 or not built.exists():
                 output = done.stdout[-_SHOWN_CHARS:]
                 raise BakeError(f"componentize-py failed with status {done.returncode}:\n{output}")
-            # Renamed after writing, so that an interrupted build leaves the old component.
-            partial = target.with_suffix(".partial")
-            partial.write_bytes(built.read_bytes() + trailer)
-            partial.replace(target)
+            return built.read_bytes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +236,7 @@ def bake(requirements: Sequence[str], target: Path, progress: Callable[[str], No
             sorted({module for package in added for module in _modules(package)}),
         )
         progress(f"building the component with {baked.listed()} (about 20 s)")
-        build.build_with([*common, *added], target, baked.section())
+        write_whole(target, build.built_with([*common, *added]) + baked.section())
     return baked
 
 
@@ -292,14 +330,5 @@ def _normalized(name: str) -> str:
     return re.sub(r"[-_.]+", "_", name).lower()
 
 
-def main() -> None:
-    build = GuestBuild(_HERE)
-    try:
-        if not build.is_current:
-            build.build(lambda text: print(text, file=sys.stderr, flush=True))  # noqa: T201  # a command prints
-    except BakeError as error:
-        sys.exit(str(error))
-
-
 if __name__ == "__main__":
-    main()
+    GuestBuild.main()

@@ -13,12 +13,13 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from manifests.own_files import cache_folder, is_private
+from sandbox_runtime.build_guest import ComponentBuild, write_whole
 from sandbox_runtime.errors import BakeError, BakeToolsError
 
 REQUIREMENTS = ("pip>=25", "wasmtime==50.0.1", "ziglang==0.15.2")
@@ -27,11 +28,11 @@ REQUIREMENTS = ("pip>=25", "wasmtime==50.0.1", "ziglang==0.15.2")
 _SDIST = "quickjs-ng==0.17.0.2"
 _SDIST_SHA256 = "43d2e48272208721a7aaea8e3f02d4b9318f12ef20cc4f5421b59d9a470706ef"
 _C_FILES = ("quickjs.c", "libregexp.c", "libunicode.c", "dtoa.c")
-_LONGEST = "quickjs.c"
 _C_SECONDS = 1200
-_CC = ("cc", "-target", "wasm32-wasi")
-_COMPILE = (*_CC, "-O2", "-fno-sanitize=all", "-DNDEBUG", "-D_GNU_SOURCE", "-w", "-c")
-_LINK = (*_CC, "-mexec-model=reactor", "-s", "-Wl,-z,stack-size=1048576")
+_COMPILE = (
+    *("cc", "-target", "wasm32-wasi", "-O2", "-fno-sanitize=all", "-DNDEBUG", "-D_GNU_SOURCE", "-w"),
+    *("-mexec-model=reactor", "-s", "-Wl,-z,stack-size=1048576"),
+)
 _LIBRARY = ("values.js", "builtins.js", "calls.js", "portal.js", "globals.js", "locale.js", "library.js")
 """The parts of one function, in this order."""
 
@@ -41,39 +42,26 @@ _ANALYSIS = (
 )
 """The parts of another function."""
 
-_HERE = Path(__file__).resolve().parent
 _SHOWN_CHARS = 4000
 
 
-class JsBuild:
-    """The component of one source tree; `package` is its `sandbox_runtime` folder."""
+class JsBuild(ComponentBuild):
+    """The build of JavaScript's component."""
 
+    name = "js"
     requirements = REQUIREMENTS
 
     def __init__(self, package: Path) -> None:
+        super().__init__(package)
         self._sources = package / "guest_js"
-        self._program = package / "build_js.py"
-        self.component = package / "js.wasm"
-        self._stamp = package / "js.stamp"
 
-    @property
-    def is_current(self) -> bool:
-        """Whether the component exists and its stamp matches these sources."""
-        is_there = self.component.exists() and self._stamp.exists()
-        return is_there and self._stamp.read_text().strip() == self.fingerprint()
+    def sources(self) -> Iterable[Path]:
+        own = (path for path in self._sources.rglob("*") if path.is_file())
+        return (self.package / "build_guest.py", self.package / "build_js.py", *sorted(own))
 
-    def fingerprint(self) -> str:
-        return _hash([self._program, *sorted(path for path in self._sources.rglob("*") if path.is_file())])
-
-    def build(self, display: Callable[[str], None]) -> None:
-        """Build the component and its stamp. It needs `REQUIREMENTS`. Raises BakeError."""
+    def built(self, display: Callable[[str], None]) -> bytes:
         _need("wasmtime")
-        fingerprint = self.fingerprint()
-        image = make_image(self._core(display), self._analysis(), self._library())
-        partial = self.component.with_suffix(".partial")
-        partial.write_bytes(component_around(image))
-        partial.replace(self.component)
-        self._stamp.write_text(fingerprint + "\n")
+        return component_around(make_image(self._core(display), self._analysis(), self._library()))
 
     def _library(self) -> str:
         parts = "".join((self._sources / name).read_text() for name in _LIBRARY)
@@ -98,8 +86,8 @@ class JsBuild:
         """
         folder = cache_folder(os.environ)
         guest = self._sources / "guest.c"
-        settings = repr((REQUIREMENTS, _SDIST_SHA256, _COMPILE, _LINK))
-        kept = folder / f"guest-quickjs-{_hash([guest, guest.with_name('stack.h')], settings)[:32]}.wasm"
+        key = self.hashed([guest, guest.with_name("stack.h")], (_SDIST_SHA256, _COMPILE))
+        kept = folder / f"guest-quickjs-{key[:32]}.wasm"
         if is_private(folder) and kept.is_file():
             content = kept.read_bytes()
             if _hashed(core := content[:-_HASH_BYTES]) == content:
@@ -109,9 +97,7 @@ class JsBuild:
             core = compile_core(guest, Path(scratch))
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            partial = kept.with_suffix(f".{os.getpid()}.partial")
-            partial.write_bytes(_hashed(core))
-            partial.replace(kept)
+            write_whole(kept, _hashed(core))
         except OSError:
             display("the compiled QuickJS is not kept, because the cache folder cannot be written")
         return core
@@ -124,52 +110,23 @@ def _hashed(content: bytes) -> bytes:
     return content + hashlib.sha256(content).digest()
 
 
-def _hash(paths: list[Path], settings: str = "") -> str:
-    digest = hashlib.sha256(settings.encode())
-    for path in paths:
-        content = path.read_bytes()
-        digest.update(f"{path.name} {len(content)}\n".encode() + content)
-    return digest.hexdigest()
-
-
 def compile_core(guest: Path, scratch: Path) -> bytes:
-    """Compile QuickJS and `guest` to a core module. Two compilers run at once. Raises BakeError."""
+    """Compile QuickJS and `guest` to a core module, with a compiler for each core. Raises BakeError."""
     _need("pip", "ziglang")
     sources = fetch_sources(scratch)
-    files = [guest, *(sources / name for name in _C_FILES)]
-    compiling = {
-        file: [
-            *_COMPILE,
-            "-I",
-            str(sources),
-            "-include",
-            str(guest.with_name("stack.h")),
-            "-o",
-            f"{file.stem}.o",
-            str(file),
-        ]
-        for file in files
-    }
-    longest = _start_zig(compiling.pop(sources / _LONGEST), scratch)
-    for arguments in compiling.values():
-        _finish(_start_zig(arguments, scratch))
-    _finish(longest)
     # Ours first: its clocks replace those of the C library.
-    _finish(_start_zig([*_LINK, "-o", "core.wasm", *(f"{file.stem}.o" for file in files)], scratch))
+    files = [guest, *(sources / name for name in _C_FILES)]
+    options = ["-I", str(sources), "-include", str(guest.with_name("stack.h")), "-o", "core.wasm"]
+    _run("ziglang", [*_COMPILE, *options, *map(str, files)], scratch)
     return (scratch / "core.wasm").read_bytes()
 
 
 def fetch_sources(scratch: Path) -> Path:
     """Download the sdist of QuickJS-ng, check its hash, and unpack its sources. Raises BakeError."""
-    options = ("--no-deps", "--no-binary", "quickjs-ng", "--require-hashes", "--dest", str(scratch))
+    options = ("--no-deps", "--no-binary", "quickjs-ng", "--require-hashes", "-r", "requirements.txt")
     (scratch / "requirements.txt").write_text(f"{_SDIST} --hash=sha256:{_SDIST_SHA256}\n")
-    # pip's build environment is only a path, not a virtual environment, so the child gets this process's path.
-    run = (
-        f"import sys; sys.path[:] = {sys.path!r}; import runpy; runpy.run_module('pip', run_name='__main__')"
-    )
-    pip = [sys.executable, "-c", run, "--disable-pip-version-check", "--no-input", "download", *options]
     hint = f"\nWithout network: put the sdist of {_SDIST} in a folder and its path in PIP_FIND_LINKS, or use a wheel."
-    _finish(_start([*pip, "-r", str(scratch / "requirements.txt")], scratch), hint)
+    _run("pip", ["--disable-pip-version-check", "--no-input", "download", *options], scratch, hint)
     with tarfile.open(next(scratch.glob("quickjs_ng-*.tar.gz"))) as archive:
         archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python before 3.11.4 has none
         archive.extractall(scratch)
@@ -185,25 +142,24 @@ def _need(*tools: str) -> None:
             )
 
 
-def _start_zig(arguments: list[str], folder: Path) -> "subprocess.Popen[str]":
-    found = importlib.util.find_spec("ziglang")
-    assert found is not None and found.origin is not None, "`build` has looked"
-    return _start([str(Path(found.origin).with_name("zig")), *arguments], folder)
-
-
-def _start(command: list[str], folder: Path) -> "subprocess.Popen[str]":
-    no_input, into_pipe = subprocess.DEVNULL, subprocess.PIPE
-    return subprocess.Popen(
-        command, cwd=folder, stdin=no_input, stdout=into_pipe, stderr=subprocess.STDOUT, text=True
+def _run(tool: str, arguments: list[str], folder: Path, hint: str = "") -> None:
+    """Run a module as a program in a folder. Raises BakeError."""
+    # pip's build environment is only a path, not a virtual environment, so the child gets this process's path.
+    path = f"import sys; sys.path[:] = {sys.path!r}; import runpy"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{path}; runpy.run_module({tool!r}, run_name='__main__')", *arguments],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=_C_SECONDS,
+        check=False,
     )
-
-
-def _finish(process: "subprocess.Popen[str]", hint: str = "") -> None:
-    output, _ = process.communicate(timeout=_C_SECONDS)
-    if process.returncode != 0:
-        what = f"a step of the build failed with status {process.returncode}"
+    if done.returncode != 0:
+        what = f"{tool} failed with status {done.returncode}"
         raise BakeError(
-            f"the JavaScript kernel was not built: {what}:\n{output[-_SHOWN_CHARS:].rstrip()}{hint}"
+            f"the JavaScript kernel was not built: {what}:\n{done.stdout[-_SHOWN_CHARS:].rstrip()}{hint}"
         )
 
 
@@ -400,14 +356,5 @@ def component_around(module: bytes) -> bytes:
     return b"".join(parts)
 
 
-def main() -> None:
-    build = JsBuild(_HERE)
-    try:
-        if not build.is_current:
-            build.build(lambda text: print(text, file=sys.stderr, flush=True))  # noqa: T201  # a command prints
-    except BakeError as error:
-        sys.exit(str(error))
-
-
 if __name__ == "__main__":
-    main()
+    JsBuild.main()
