@@ -11,6 +11,7 @@ from manifests.json_value import Json
 from sandbox_runtime.frames import MAX_LINES_BYTES
 from sandbox_runtime.guest_json import GuestJsonError, parse, values_in
 from sandbox_runtime.worker.run_host import split_lines
+from tests.depth import depth
 
 TEXTS = st.text(alphabet=st.characters(codec="utf-8") | st.sampled_from('\\"[]{},:\ud800\udfff'), max_size=9)
 VALUES = st.recursive(
@@ -38,6 +39,7 @@ def count(value: Json) -> int:
     return 1 + sum(map(count, inner))
 
 
+@depth(0.5)
 @given(VALUES, st.booleans())
 def test_values_are_read_and_counted(value: Json, ascii_only: bool) -> None:
     text = json.dumps(value, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")

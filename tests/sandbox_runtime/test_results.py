@@ -88,7 +88,7 @@ async def test_dropped_values_are_not_held(run: Runner) -> None:
         return Outcome(["x" * (4_000_000 if call.seq > 50 else 1)])
 
     script = (
-        "held = [await git.git_log() for _ in range(50)]\nfor _ in range(20):\n    await git.git_log()\n1"
+        "held = [await git.git_log() for _ in range(50)]\nfor _ in range(12):\n    await git.git_log()\n1"
     )
     assert (await run(script, port=large, limits=Limits(memory_mib=64))).value == 1
 

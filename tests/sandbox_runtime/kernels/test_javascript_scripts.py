@@ -578,7 +578,7 @@ HOSTILE = [
     "(" * 5000,
     "[" * 300 + "]" * 300,
     "1" + "+1" * 50_000,
-    "x" + ".y" * 20_000,
+    "x" + ".y" * 10_000,
     "git" + ".f()" * 2_000,
     "if (1) {}" + " else if (git.f({})) {}" * 2000,
     "`${" * 500,
@@ -587,12 +587,12 @@ HOSTILE = [
     "let x: " + "A<" * 2000,
     "\0",
     "'\\ud800'",
-    "const " + ",".join(f"v{i}=v{i - 1}" for i in range(1, 5000)),
+    "const " + ",".join(f"v{i}=v{i - 1}" for i in range(1, 2000)),
     "var __proto__ = 1, constructor = 2; __proto__.toString(); ({__proto__: git.f()}).constructor()",
     "a = b = c = a; a.f(); const {a: {b: [q]}} = c",
     "git.f(" * 60 + ")" * 60,
-    "\n" * 200_000 + "1",
-    ";" * 100_000,
+    "\n" * 120_000 + "1",
+    ";" * 50_000,
 ]
 
 

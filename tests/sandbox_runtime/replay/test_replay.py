@@ -47,13 +47,13 @@ ENDINGS = {
     "cpu_limit": "print('x')\nwhile True: pass",
     "wall_limit": "import time\ntime.sleep(600)",
 }
-TIGHT = Limits(cpu_seconds=0.3, memory_mib=64, result_bytes=1000, argument_bytes=1000, stdout_bytes=5000)
+TIGHT = Limits(memory_mib=64, result_bytes=1000, argument_bytes=1000, stdout_bytes=5000)
 
 
 @pytest.mark.parametrize(("code", "script"), ENDINGS.items())
 async def test_failed_run_is_replayed_to_the_same_end(recorded: Recorder, code: str, script: str) -> None:
-    wall_seconds = 0.5 if code == "wall_limit" else 20.0
-    limits = TIGHT.model_copy(update={"wall_seconds": wall_seconds, "tool_calls": 5})
+    short = {code.replace("_limit", "_seconds"): 0.1} if code in ("wall_limit", "cpu_limit") else {}
+    limits = TIGHT.model_copy(update={"tool_calls": 5, **short})
     error = (await recorded.and_replay(script, limits=limits)).error
     assert error is not None and error.code == code
 

@@ -1,23 +1,30 @@
 """A run goes on where its record ends: what was done is not repeated, and secrets of the record may be masked."""
 
 import asyncio
+import os
+import socket
 from collections import Counter
 from dataclasses import dataclass, field
 from dataclasses import replace as changed
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from manifests.grants import Limits
 from manifests.json_value import Json
+from manifests.kernels import PYTHON
 from sandbox_runtime.call_port import Outcome, ToolCall
 from sandbox_runtime.errors import DivergenceError, RecordError, ReplayInterruptedError
-from sandbox_runtime.frames import REPLAY_LOG_HEADER, RunStart
+from sandbox_runtime.frames import REPLAY_LOG_HEADER, RUN_START, RunStart
 from sandbox_runtime.grants.run_grants import RunGrants
 from sandbox_runtime.guest_json import parse
+from sandbox_runtime.kernels import KERNELS
 from sandbox_runtime.recording import Event, Mask, Record
 from sandbox_runtime.replay import Repetition, replay, resume
 from sandbox_runtime.sandbox import Sandbox
-from sandbox_runtime.worker.run_host import ReplayLog, Timeline
+from sandbox_runtime.worker.run_host import ReplayLog, RunHost
+from sandbox_runtime.worker.worker import Worker
 from tests.sandbox_runtime.replay.recorder import RECORD, Recorder, facts, index_of, kept
 from tests.sandbox_runtime.running import EchoPort, Heard, answering, where
 from upstreams.redaction import Redaction
@@ -91,37 +98,28 @@ await git.git_log()
     assert facts(await replay(sandbox, repetition.record, where)) == facts(result)
 
 
-async def test_cpu_time_starts_anew_where_the_run_goes_on(sandbox: Sandbox, recorded: Recorder) -> None:
-    script = "sum(range(3_000_000))\nawait git.git_log()\nsum(range(1_000_000))\n'done'"
-    ran, record = await recorded(script, limits=Limits(cpu_seconds=60))
-    assert ran is not None
-    # Each part alone takes much less than it may, however busy the machine is, and both together take more.
-    limited = changed(record, limits=Limits(cpu_seconds=0.75 * ran.cpu_ms / 1000))
-    beginning = limited.until(index_of(record, "answered") + 1)
-    repetition = Repetition(beginning, goes_on=True)
-    assert (await resume(sandbox, repetition, where, EchoPort())).value == "done"
-    whole = repetition.record
-    assert whole is not None
-    assert (await replay(sandbox, whole, where)).value == "done"
-
-
-def test_end_of_a_record_is_told_once() -> None:
-    """There the worker gives the run new CPU time."""
-    lives: list[bool] = []
-    timeline = Timeline(lambda cause: AssertionError(cause), lambda trace: None)
-    log = ReplayLog(REPLAY_LOG_HEADER.pack(True, 1) + b"1")
-    timeline.begin(RunStart(), log, lambda: lives.append(True))
-    timeline.monotonic_ns()
-    assert not lives
-    timeline.monotonic_ns()
-    timeline.monotonic_ns()
-    assert lives == [True]
+def test_a_replay_may_use_the_cpu_time_of_all_segments_and_more_once_where_it_goes_on() -> None:
+    """In the worker itself: how much CPU time a script uses varies too much."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        host, log = RunHost(), b"1 @7 1"
+        worker = Worker(theirs, SimpleNamespace(), host, os.getpid(), KERNELS[PYTHON])  # type: ignore[arg-type]
+        worker._instance: Any = SimpleNamespace(limit=lambda _: None, call=lambda *_, **__: b"{}")
+        worker._replay_log = ReplayLog(REPLAY_LOG_HEADER.pack(True, len(log)) + log)
+        worker._prepare(RUN_START.pack(*RunStart(cpu_seconds=10.0)) + b"\n1")
+        left = [round(worker._clock._left)]
+        for _ in range(4):
+            host.monotonic_ns()
+            worker._clock.pause()
+            left.append(round(worker._clock._left))
+            worker._clock._left = 1
+        assert left == [40, 40, 1, 10, 1]
 
 
 async def test_replay_that_computes_too_long_says_which_limit_ends_it(
     sandbox: Sandbox, recorded: Recorder
 ) -> None:
-    _, record = await recorded("sum(range(6_000_000))\nawait git.git_log()", limits=Limits(cpu_seconds=60))
+    _, record = await recorded("sum(range(1_500_000))\nawait git.git_log()", limits=Limits(cpu_seconds=60))
     limited = changed(record, limits=Limits(cpu_seconds=0.02)).until(index_of(record, "sent") + 1)
     with pytest.raises(ReplayInterruptedError) as raised:
         await resume(sandbox, Repetition(limited, goes_on=True), where, EchoPort())
