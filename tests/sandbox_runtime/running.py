@@ -9,6 +9,7 @@ from manifests.grants import Limits
 from manifests.json_value import Json
 from sandbox_runtime.call_port import CallError, CallObserver, CallPort, Outcome, ToolCall
 from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
+from sandbox_runtime.recording import Recording
 from sandbox_runtime.result import Prepared, RunError, RunResult
 from sandbox_runtime.sandbox import Sandbox, Session
 
@@ -90,8 +91,11 @@ class Runner:
         grants: RunGrants = NO_GRANTS,
         then: Callable[[Prepared], Awaitable[None]] | None = None,
         observer: CallObserver | None = None,
+        recording: Recording | None = None,
     ) -> RunResult:
-        async with self.sandbox.run(limits or Limits(), where, session, grants=grants) as run:
+        async with self.sandbox.run(
+            limits or Limits(), where, session, grants=grants, recording=recording
+        ) as run:
             prepared = await run.prepare(script, NAMESPACES)
             if then is not None:
                 await then(prepared)

@@ -97,11 +97,6 @@ out = {}
 for name, call in calls:
     out[name] = await call
 ---
-queue = asyncio.Queue()
-queue.put_nowait(git.f(x=1))
-await queue.put(git.f(x=2))
-await (await queue.get()), await queue.get_nowait()
----
 c = git.f(x=1) if True else None
 if c is not None:
     await c
@@ -110,17 +105,6 @@ calls = (git.f(x=x) for x in range(2))
 out = []
 for call in calls:
     out.append(await call)
----
-async def run(call):
-    return await call
-(await run(git.f(x=1)))["x"]
----
-class Job:
-    def __init__(self, call):
-        self.call = call
-    async def run(self):
-        return await self.call
-(await Job(git.f(x=1)).run())["x"]
 ---
 from typing import Any, cast
 await cast(Any, git.f(x=1))
@@ -131,10 +115,6 @@ class Calls(list):
 calls = Calls()
 calls += [git.f(x=1)]
 async for call in calls: await call
----
-from asyncio import gather as together
-calls = [git.f(x=1), git.f(x=2)]
-await together(*calls)
 ---
 async def build(): return [git.f(x=x) for x in range(2)]
 await asyncio.gather(*(await build()))

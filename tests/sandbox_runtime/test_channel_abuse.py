@@ -77,7 +77,6 @@ def trace(text: bytes) -> bytes:
     "answer",
     [
         b"",
-        b"\x00",
         struct.pack("<IB", 0xFFFFFFFF, ToPortal.FINISHED),
         struct.pack("<IB", 1 << 28, ToPortal.OUTPUT) + b"x" * 1000,
         frame(99, b"what"),
@@ -93,10 +92,7 @@ def trace(text: bytes) -> bytes:
         frame(ToPortal.TRAPPED, END),
         frame(ToPortal.TRAPPED, END, bytes([TrapCause.UNRECORDED])),  # which only replays end with
         trace(b"=999999999999") + FINISHED,
-        trace(b"-1") + FINISHED,
         trace(b"1  1") + FINISHED,
-        trace(b"\xff") + FINISHED,
-        trace(b"9" * 100) + FINISHED,
         trace(b"0") + FINISHED,
         trace(b"+1 " * 10_000 + b"+1") + FINISHED,
         frame(ToPortal.OUTPUT, b"\xff\xfe") + FINISHED,

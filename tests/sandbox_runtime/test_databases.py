@@ -82,7 +82,6 @@ rows"""
     "query",
     [
         "select c, sum(t) s from o group by c order by s desc, c limit 3",
-        "create index i on o(c)",
         "create temp table x as select * from o",
         "vacuum",
     ],

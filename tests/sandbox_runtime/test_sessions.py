@@ -10,14 +10,6 @@ from sandbox_runtime.sandbox import Sandbox, Session
 from tests.sandbox_runtime.running import EchoPort, Runner, where
 
 
-async def test_failed_run_leaves_its_session_usable(run: Runner, session: Session) -> None:
-    await run("kept = 1", session=session)
-    for script in ("1 / 0", "def f(:", "import sys\nsys.exit(3)", "1j", "bytearray(10**9)"):
-        assert (await run(script, session=session)).error is not None
-        assert session.alive
-    assert (await run("kept", session=session)).value == 1
-
-
 async def test_iterator_is_not_read_as_the_value_of_its_assignment(run: Runner, session: Session) -> None:
     result = await run("rows = {'it': iter([1, 2])}", session=session)
     assert result.value is None and "read only once" in result.notices[0]
@@ -45,7 +37,7 @@ async def test_random_numbers_differ_though_the_first_script_did_not_run(
     assert len(set(drawn)) == 4
 
 
-@pytest.mark.parametrize("script", ["import os\nos.abort()", "while True: pass", "await git.hangs()"])
+@pytest.mark.parametrize("script", ["import os\nos.abort()", "await git.hangs()"])
 async def test_broken_or_stopped_session_is_gone_and_told(run: Runner, session: Session, script: str) -> None:
     await run.error(script, session=session, limits=Limits(cpu_seconds=0.1, wall_seconds=0.5))
     assert not session.alive

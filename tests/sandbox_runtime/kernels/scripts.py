@@ -92,6 +92,7 @@ SCRIPTS: dict[str, dict[KernelName, str]] = {
         "python": "calls = []\ncalls.append(git.git_log())\n5",
         "javascript": "const list = [];\nlist.push(git.git_log({}));\n5",
     },
+    "exit": {"python": "import sys\nsys.exit(3)", "javascript": "throw 3"},
     "keep": {"python": "kept = [1]", "javascript": "const kept = [1];\nlet count = 1"},
     "kept": {
         "python": "kept.append(2)\nkept",

@@ -26,18 +26,12 @@ async def sandbox(one: OneSandbox) -> Sandbox:
     return await one.opened(JAVASCRIPT)
 
 
-@pytest.mark.parametrize(
-    "declared",
-    [
-        "Promise",
-        "Error",
-        "Object",
-        "Map, Set, Symbol, Date, Array, JSON, Math, Number, String, Proxy, Reflect, TypeError, BigInt, RegExp",
-    ],
-)
-async def test_script_may_declare_names_of_built_ins(run: Runner, declared: str) -> None:
+NAMES = "Promise Error Object Map Set Symbol Date Array JSON Math Number String Proxy Reflect TypeError BigInt RegExp"
+
+
+async def test_script_may_declare_names_of_built_ins(run: Runner) -> None:
     """In a module these would be variables of its own; here they are properties of the global object."""
-    names = "".join(f"let {name} = '2026';\n" for name in declared.split(", "))
+    names = "".join(f"let {name} = '2026';\n" for name in NAMES.split())
     script = f"{names}console.log({{a: [1]}});\nportal.emit({{type: 'text', text: 'x'}});\nawait git.git_log({{a: 1}})"
     result = await run(script)
     assert (result.error, result.value, result.stdout) == (None, {"a": 1}, '{"a":[1]}\n')
@@ -59,20 +53,18 @@ async def test_big_integers_stay_exact_when_a_script_replaces_how_they_become_js
 
 
 @pytest.mark.parametrize(
-    ("statement", "value"),
+    "statement",
     [
-        (f"Promise.reject({STRANGE})", 5),
-        (f"console.log({STRANGE})", 5),
-        (f"queueMicrotask(() => {{ throw {STRANGE} }}); await 0", 5),
+        f"Promise.reject({STRANGE})",
+        f"console.log({STRANGE})",
+        f"queueMicrotask(() => {{ throw {STRANGE} }}); await 0",
     ],
 )
-async def test_value_that_cannot_be_shown_loses_nothing_else(
-    run: Runner, statement: str, value: Json
-) -> None:
+async def test_value_that_cannot_be_shown_loses_nothing_else(run: Runner, statement: str) -> None:
     result = await run(
         f"const list = [];\nlist.push(git.git_log({{}}));\n{statement};\n5", observer=(heard := Heard())
     )
-    assert (result.error, result.value) == (None, value) and "cannot be shown" in result.stdout
+    assert (result.error, result.value) == (None, 5) and "cannot be shown" in result.stdout
     assert heard.opened == [(1, "git.git_log")] and not heard.calls
 
 
@@ -84,18 +76,19 @@ async def test_call_in_a_function_that_nothing_awaits_is_told_so(run: Runner) ->
     assert result.value == 5 and not port.calls and "on line 1 never ran: the script ended first" in notice
 
 
+LISTED, NAMED = "[['a', 0], ['b', null]]", "{a: 0, b: null}"
+
+
 @pytest.mark.parametrize(
-    ("body", "sent"),
+    ("body", "sent", "params"),
     [
-        ("Uint8Array.of(1, 200).buffer", b"\x01\xc8"),
-        ("Uint16Array.of(1, 2, 3).subarray(1)", b"\x02\0\x03\0"),
-        ("new DataView(Uint8Array.of(1, 2, 3, 4).buffer, 1, 2)", b"\x02\x03"),
-        ("new URLSearchParams({a: 'ü'})", b"a=%C3%BC"),
-        ("'ü'", "ü".encode()),
-        ("5", b"5"),
+        ("Uint8Array.of(1, 200).buffer", b"\x01\xc8", NAMED),
+        ("Uint16Array.of(1, 2, 3).subarray(1)", b"\x02\0\x03\0", NAMED),
+        ("new DataView(Uint8Array.of(1, 2, 3, 4).buffer, 1, 2)", b"\x02\x03", NAMED),
+        ("new URLSearchParams({a: 'ü'})", b"a=%C3%BC", LISTED),
+        ("'ü'", "ü".encode(), LISTED),
     ],
 )
-@pytest.mark.parametrize("params", ["{a: 0, b: null}", "[['a', 0], ['b', null]]"])
 async def test_body_of_a_fetch_is_sent_as_its_bytes(run: Runner, body: str, sent: bytes, params: str) -> None:
     bodies: list[bytes] = []
     kinds: list[Json] = []
@@ -113,7 +106,7 @@ async def test_body_of_a_fetch_is_sent_as_its_bytes(run: Runner, body: str, sent
     assert ("x-www-form-urlencoded" in f"{kinds}") == ("URLSearchParams" in body)
 
 
-@pytest.mark.parametrize("body", ["{a: 1}", "[1]", "new Date(0)", "() => 1", "git.git_log({})"])
+@pytest.mark.parametrize("body", ["{a: 1}", "() => 1", "git.git_log({})"])
 async def test_body_of_a_fetch_that_is_no_text_is_refused(run: Runner, body: str) -> None:
     error = await run.error(f"await portal.fetch('https://a.b', {{method: 'POST', body: {body}}})")
     assert error.message.startswith("TypeError: portal.fetch accepts text, bytes or URLSearchParams")
@@ -137,7 +130,7 @@ async def test_emit_says_what_is_no_block(run: Runner, block: str, kind: str) ->
     ],
 )  # fmt: skip
 async def test_script_without_memory_is_right_or_says_so(run: Runner, script: str, value: Json) -> None:
-    for free in (0, 1, 2, 5, 20, 60, 120):
+    for free in (0, 2, 20, 120):
         result = await run(f"{FULL}for (let i = 0; i < {free}; i++) held.pop();\n{script}", limits=LITTLE)
         if result.error is None:
             assert result.value == value

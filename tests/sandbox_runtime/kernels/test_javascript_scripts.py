@@ -43,10 +43,8 @@ async def refused(js: Runner, script: str) -> RunError:
 
 VALUES: list[tuple[str, Any]] = [
     ("", None),
-    ("1 + 1", 2),
     ("'use strict'", "use strict"),
     ("const x = 1;\nx // comment", 1),
-    ("const x = 5", 5),
     ("['b', 'Z', 'ä', 'az', 'A', 'a', 'a'].sort((a, b) => a.localeCompare(b)).join()", "a,a,A,ä,az,b,Z"),
     (
         "['z', 'Łukasz', 'Ørsted', 'p', 'm', 'straße', 'strasse'].sort((a, b) => a.localeCompare(b)).join()",
@@ -65,7 +63,6 @@ VALUES: list[tuple[str, Any]] = [
     ("try { null.x } catch (e) { 'caught' }", "caught"),
     ("try { Promise.reject(new Error('a')) } catch (e) { e.message }", "a"),
     ("(async () => { return 4 })()", 4),
-    ("async function main() { return 5 }\nmain()", 5),
     ("const r = later()\nr\nfunction later() { return 6 }", 6),
     ("async () => { return 7 }", 7),
     ("void (async () => { return 7 })()", 7),
@@ -81,12 +78,6 @@ VALUES: list[tuple[str, Any]] = [
     ("{ a: 1 }", {"a": 1}),
     ("{}", {}),
     ("const f = () => {}\n;[1].map((x) => x)", [1]),
-    ("(1, 2)", 2),
-    ("(function () { return 3 })()", 3),
-    ("`a${1}`", "a1"),
-    ("class A { static x = 1 }\nA.x", 1),
-    ("x = 5\nx", 5),
-    ("const result = 1;\nfor (const i of [1]) { let result = 0; result += i }\nresult", 1),
     ("const i = 7;\nfor (let i = 0; i < 2; i++) {}\ni", 7),
     (
         "const p = new URLSearchParams('a=1&b=2&a=3'); p.set('a', '4'); p.set('c', '5%'); `${p}`",
@@ -105,7 +96,6 @@ VALUES: list[tuple[str, Any]] = [
         "try { d.decode(Uint8Array.of(195), {stream: true}) } catch (e) { seen.push(e.name) }\nseen",
         ["\ufeff", "\ufffd", *["TypeError"] * 4, "RangeError"],
     ),
-    ("let text = ''; switch (1) { case 1: text = 'one' }\ntext", "one"),
     ("const git = await git.git_log({count: 1})\ngit.count", 1),
     ("\ufeff#!/usr/bin/env node\r\n1", 1),
     ("set()\nvar x = 1; var x\nfunction set() { x = 2 }\nvar y; set(); x", 2),
@@ -266,13 +256,8 @@ for await (const x of [git.f({})]) console.log(x)
 async function main() { return git.f({}) }
 await main()
 ---
-const first = await Promise.race([git.f({}), portal.sleep(1)])
----
 const jobs = {a: git.f({}), b: git.g({})}
 for (const [key, job] of Object.entries(jobs)) console.log(key, await job)
----
-const jobs = {a: git.f({}), b: git.g({})}
-await Promise.all(Object.values(jobs))
 ---
 const tag = (_, ...values) => Promise.all(values)
 await tag`${git.f({})} ${git.g({})}`

@@ -76,6 +76,7 @@ async def test_error_has_a_code_and_the_scripts_line(
 ) -> None:
     error = await run.error(script(name), limits=Limits(memory_mib=64))
     assert error.code == code and line in (None, error.line)
+    assert name != "uncaught" or (error.message, error.hint) == ("git is down", "Try again later.")
     assert ".py:" not in error.traceback and "library" not in error.traceback
 
 
@@ -172,7 +173,7 @@ async def test_randomness_and_clocks_are_those_of_the_run(run: Runner, script: S
 
 async def test_session_keeps_what_its_scripts_bound(run: Runner, session: Session, script: Script) -> None:
     await run(script("keep"), session=session)
-    for name in ("raised", "syntax", "not_json", "uncaught"):
+    for name in ("raised", "syntax", "not_json", "uncaught", "exit"):
         assert (await run(script(name), session=session)).error is not None
     assert (await run(script("kept"), session=session)).value == [1, 2]
     await run.error(script("spin"), session=session, limits=Limits(cpu_seconds=0.2))

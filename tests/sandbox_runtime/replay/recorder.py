@@ -7,17 +7,13 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from manifests.grants import Limits
 from manifests.json_value import Json
 from sandbox_runtime.call_port import CallError, CallPort, Outcome, ToolCall
-from sandbox_runtime.grants.run_grants import NO_GRANTS, RunGrants
 from sandbox_runtime.recording import Record, Recording
 from sandbox_runtime.replay import replay
 from sandbox_runtime.result import RunResult
-from sandbox_runtime.sandbox import Sandbox, Session
-from tests.sandbox_runtime.running import NAMESPACES, where
-
-_TABLE = {"git": {name: f"async def {name}(**arguments) -> dict" for name in ("git_log", "fails", "hangs")}}
+from sandbox_runtime.sandbox import Sandbox
+from tests.sandbox_runtime.running import Runner, where
 
 RECORD = TypeAdapter(Record)
 
@@ -53,31 +49,17 @@ class Recorder:
     sandbox: Sandbox
 
     async def __call__(
-        self,
-        script: str,
-        *,
-        port: CallPort | None = None,
-        limits: Limits | None = None,
-        session: Session | None = None,
-        grants: RunGrants = NO_GRANTS,
-        executes: bool = True,
-    ) -> tuple[RunResult | None, Record]:
+        self, script: str, port: CallPort | None = None, **more: Any
+    ) -> tuple[RunResult, Record]:
         recording = Recording()
-        result = None
-        async with self.sandbox.run(
-            limits or Limits(), where, session, grants=grants, recording=recording
-        ) as run:
-            prepared = await run.prepare(script, NAMESPACES)
-            if executes:
-                table = {name: _TABLE[name] for name in prepared.names if name in _TABLE}
-                result = await run.execute(table, port or ChancePort())
+        run = Runner(self.sandbox)
+        result = await run(script, port=port or ChancePort(), recording=recording, **more)
         assert recording.record is not None
         return result, recording.record
 
     async def and_replay(self, script: str, **settings: Any) -> RunResult:
         """Record it, keep the record as text, replay what was kept, and see that all is the same."""
         result, record = await self(script, **settings)
-        assert result is not None
         assert facts(await replay(self.sandbox, kept(record), where)) == facts(result)
         return result
 
