@@ -5,7 +5,6 @@ minutes of CPU time. The module then runs once: it starts the engine and loads o
 becomes the image that every instance starts with. A stamp beside `js.wasm` shows whether it is current.
 """
 
-import hashlib
 import importlib.util
 import os
 import re
@@ -82,32 +81,23 @@ class JsBuild(ComponentBuild):
     def _core(self, display: Callable[[str], None]) -> bytes:
         """The compiled module, without our JavaScript. It is kept, so that a change of that needs no compiler.
 
-        It ends with its hash. The folder is trusted like for code that is compiled ahead of time (aot.py).
+        The folder is trusted like for code that is compiled ahead of time (aot.py).
         """
         folder = cache_folder(os.environ)
         guest = self._sources / "guest.c"
         key = self.hashed([guest, guest.with_name("stack.h")], (_SDIST_SHA256, _COMPILE))
         kept = folder / f"guest-quickjs-{key[:32]}.wasm"
         if is_private(folder) and kept.is_file():
-            content = kept.read_bytes()
-            if _hashed(core := content[:-_HASH_BYTES]) == content:
-                return core
+            return kept.read_bytes()
         display("compiling QuickJS for the JavaScript kernel (about a minute)")
         with tempfile.TemporaryDirectory() as scratch:
             core = compile_core(guest, Path(scratch))
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_whole(kept, _hashed(core))
+            write_whole(kept, core)
         except OSError:
             display("the compiled QuickJS is not kept, because the cache folder cannot be written")
         return core
-
-
-_HASH_BYTES = 32
-
-
-def _hashed(content: bytes) -> bytes:
-    return content + hashlib.sha256(content).digest()
 
 
 def compile_core(guest: Path, scratch: Path) -> bytes:
