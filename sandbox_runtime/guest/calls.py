@@ -141,8 +141,6 @@ class Calls:
         """The started calls without an answer, by number."""
         self._sync_answers: dict[int, Any] = {}
         """The answers to calls of `ask`, by number; None until they arrive."""
-        self._unsent: dict[int, str] = {}
-        """The functions of the calls in the outbox, by number."""
         self._unstarted: dict[int, tuple[str, int | None]] = {}
         """Function and line of the calls that were created and not awaited yet."""
         self._notices: dict[str, None] = {}
@@ -150,9 +148,9 @@ class Calls:
 
     def end(self) -> None:
         """End a run. Unsent calls are not made; they are only reported to the host."""
-        if self._unsent:
-            sent = [line for line in self._outbox if int(line.partition(" ")[0]) not in self._unsent]
-            self._outbox = sent + [f"{identity} {function} ~" for identity, function in self._unsent.items()]
+        lines = [line.split(" ", 2) for line in self._outbox]
+        if any(call for _, *call in lines):
+            self._outbox = [f"{number} {call[0]} ~" if call else number for number, *call in lines]
             self.exchange(0)
 
     def create(
@@ -176,7 +174,6 @@ class Calls:
             text = f"!{size}"
         self._last += 1
         future = self._pending[self._last] = _CallFuture(self, self._last, call)
-        self._unsent[self._last] = call._function
         self._post(f"{self._last} {call._function} {text}")
         return future
 
@@ -206,7 +203,6 @@ class Calls:
         outbox = "\n".join(self._outbox)
         self._outbox.clear()
         self._outbox_chars = 0
-        self._unsent.clear()
         if responses := self._host.exchange(outbox, timeout_ms):
             self._deliver(responses)
 

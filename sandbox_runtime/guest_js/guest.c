@@ -1,4 +1,4 @@
-/* The exports of wit/sandbox.wit over QuickJS-ng. All that needs no C is in prelude.js. */
+/* The exports of wit/sandbox.wit over QuickJS-ng. All that needs no C is in library.js. */
 
 #include <ctype.h>
 #include <malloc.h>
@@ -43,7 +43,7 @@ static JSRuntime *runtime;
 static JSContext *context;
 static JSContext *analysis_context; /* of its own, so that no script can change what analyses the next one */
 static JSValue analysis;
-static JSValue library; /* what prelude.js evaluates to */
+static JSValue library; /* what library.js evaluates to */
 static JSValue code;    /* the compiled script */
 static text answer;
 static void *reserve;
@@ -100,7 +100,7 @@ int gettimeofday(struct timeval *restrict time, void *restrict _) {
 
 struct tm *localtime_r(const time_t *restrict time, struct tm *restrict fields) { return gmtime_r(time, fields); }
 
-/* Functions for prelude.js. */
+/* Functions for library.js. */
 
 /* Whether JSON may have an integer that a float cannot represent: 16 digits in a row that no point precedes. */
 static bool has_long_integer(const char *json, size_t size) {
