@@ -112,7 +112,6 @@ class FetchRunner:
     run: Runner
     network: Network
     states: list[str] = field(default_factory=list)
-    caller: str = ""
 
     async def __call__(self, script: str, **more: Any) -> RunResult:
         return await self.run(script, port=self.port(), **more)
