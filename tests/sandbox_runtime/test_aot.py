@@ -29,15 +29,15 @@ def test_second_use_finds_what_the_first_compiled(tmp_path: Path, component: Pat
     assert (tmp_path / "cache").stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.parametrize("mode", [0o777, 0o770])
+@pytest.mark.parametrize("mode", [0o702, 0o720])
 def test_folder_that_others_may_write_is_not_trusted(tmp_path: Path, component: Path, mode: int) -> None:
     folder = tmp_path / "cache"
-    trusted = AotCache(folder, print).compiled(component)
+    folder.mkdir()
     folder.chmod(mode)
     told: list[str] = []
     cache = AotCache(folder, told.append)
     compiled = cache.compiled(component)
-    assert compiled != trusted
+    assert list(folder.iterdir()) == []
     assert any(CACHE_VARIABLE in message for message in told)
     cache.close()
     assert not compiled.exists()
