@@ -63,8 +63,10 @@ async def test_request_is_sent_as_it_was_meant(fetch: FetchRunner, server: Serve
     ("status", "method", "after"),
     [
         ("301 Moved", "POST", "GET"),
+        ("302 Found", "POST", "GET"),
         ("303 See Other", "PUT", "GET"),
         ("307 Temporary", "POST", "POST"),
+        ("308 Permanent", "PUT", "PUT"),
         ("302 Found", "HEAD", "HEAD"),
     ],
 )

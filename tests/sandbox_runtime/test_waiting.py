@@ -48,7 +48,7 @@ async def test_wait_that_nobody_could_end_is_an_error_with_its_line(run: Runner,
     assert result.stdout == "half"
 
 
-@pytest.mark.parametrize("use", ["a, b = r", "len(r)"])
+@pytest.mark.parametrize("use", ["a, b = r", "r[0]", "len(r)", "1 in r"])
 async def test_future_that_is_used_as_its_value_says_that_it_was_not_awaited(run: Runner, use: str) -> None:
     for begun, told in ((GATHER, "write `await asyncio.gather(...)`"), (TASK, "write `await` before it")):
         error = await run.error(begun + UNTIL_DONE + use)
