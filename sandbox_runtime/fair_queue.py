@@ -52,7 +52,9 @@ def has_room(held: Counter[str], caller: str, size: float, most: float) -> bool:
 class Waiter(asyncio.Future[Item]):
     """Resolves to what its caller waits for."""
 
-    caller = ""
+    def __init__(self, caller: str) -> None:
+        super().__init__(loop=asyncio.get_running_loop())
+        self.caller = caller
 
 
 class FairQueue(Generic[Item]):
@@ -95,8 +97,7 @@ class FairQueue(Generic[Item]):
             self.leave(last)
             if not last.done():  # its script may just have been cancelled
                 last.set_exception(self._limits.full())
-        waiter: Waiter[Item] = Waiter(loop=asyncio.get_running_loop())
-        waiter.caller = caller
+        waiter: Waiter[Item] = Waiter(caller)
         self._lines.setdefault(caller, {})[waiter] = places
         return waiter
 
