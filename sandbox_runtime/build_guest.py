@@ -17,7 +17,7 @@ import sys
 import tempfile
 import zipfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import Distribution, PackageNotFoundError, distribution, distributions
 from pathlib import Path, PurePosixPath
@@ -46,6 +46,7 @@ _LEFT_OUT = (*_NATIVE, ".pyc", ".pyi", ".pyx", ".pxd", ".c", ".h", "py.typed")
 _WHEEL = "Wheel-Version: 1.0\nGenerator: mcp-code-portal\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 _PIP = (sys.executable, "-I", "-m", "pip", "--disable-pip-version-check", "--no-input", "install")
 _PIP_SECONDS = 600
+_TOOL_SECONDS = 1200
 # Only pure wheels: installing them runs none of their code.
 _PURE = ("--platform", "any", "--implementation", "py", "--abi", "none", "--python-version", "3.14")
 _SHOWN_CHARS = 4000
@@ -105,6 +106,33 @@ class ComponentBuild(ABC):
             sys.exit(str(error))
 
 
+def run_tool(
+    name: str,
+    start: str,
+    arguments: Sequence[str],
+    folder: Path,
+    *,
+    hint: str = "",
+    environment: Mapping[str, str] | None = None,
+) -> None:
+    """Run an installed tool, which Python starts so, in a folder. Raises BakeError with the end of what it said."""
+    # pip's build environment is only a path, not a virtual environment, so the child gets this process's path.
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}; {start}", *arguments],
+        env=environment,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=_TOOL_SECONDS,
+        check=False,
+    )
+    if done.returncode != 0:
+        output = done.stdout[-_SHOWN_CHARS:].rstrip()
+        raise BakeError(f"{name} failed with status {done.returncode}:\n{output}{hint}")
+
+
 def write_whole(path: Path, content: bytes) -> None:
     """Replace a file after writing, so that an interrupted build leaves the old one."""
     partial = path.with_suffix(f".{os.getpid()}.partial")
@@ -143,23 +171,12 @@ class GuestBuild(ComponentBuild):
             # An empty VIRTUAL_ENV: otherwise componentize-py includes all installed packages.
             python = f"python{sys.version_info.major}.{sys.version_info.minor}"
             (environment / "lib" / python / "site-packages").mkdir(parents=True)
-            # pip's build environment is only a path, not a virtual environment, so the child gets this process's path.
-            run = f"import sys; sys.path[:] = {sys.path!r}; from componentize_py import script; sys.exit(script())"
             options = ["-d", str(self.package / "wit"), "-w", "sandbox", "componentize", "-p", str(sources)]
+            options += ["sandbox_runtime.guest.entry", "-o", str(built)]
             kept = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
-            done = subprocess.run(
-                [sys.executable, "-c", run, *options, "sandbox_runtime.guest.entry", "-o", str(built)],
-                env={**kept, "VIRTUAL_ENV": str(environment)},
-                cwd=scratch,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                check=False,
-            )
-            if done.returncode != 0 or not built.exists():
-                output = done.stdout[-_SHOWN_CHARS:]
-                raise BakeError(f"componentize-py failed with status {done.returncode}:\n{output}")
+            start = "from componentize_py import script; sys.exit(script())"
+            kept["VIRTUAL_ENV"] = str(environment)
+            run_tool("componentize-py", start, options, scratch, environment=kept)
             return built.read_bytes()
 
 

@@ -8,8 +8,6 @@ becomes the image that every instance starts with. A stamp beside `js.wasm` show
 import importlib.util
 import os
 import re
-import subprocess
-import sys
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -18,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from manifests.own_files import cache_folder, is_private
-from sandbox_runtime.build_guest import ComponentBuild, write_whole
+from sandbox_runtime.build_guest import ComponentBuild, run_tool, write_whole
 from sandbox_runtime.errors import BakeError, BakeToolsError
 
 REQUIREMENTS = ("pip>=25", "wasmtime==50.0.1", "ziglang==0.15.2")
@@ -27,7 +25,6 @@ REQUIREMENTS = ("pip>=25", "wasmtime==50.0.1", "ziglang==0.15.2")
 _SDIST = "quickjs-ng==0.17.0.2"
 _SDIST_SHA256 = "43d2e48272208721a7aaea8e3f02d4b9318f12ef20cc4f5421b59d9a470706ef"
 _C_FILES = ("quickjs.c", "libregexp.c", "libunicode.c", "dtoa.c")
-_C_SECONDS = 1200
 _COMPILE = (
     *("cc", "-target", "wasm32-wasi", "-O2", "-fno-sanitize=all", "-DNDEBUG", "-D_GNU_SOURCE", "-w"),
     *("-mexec-model=reactor", "-s", "-Wl,-z,stack-size=1048576"),
@@ -40,8 +37,6 @@ _ANALYSIS = (
     *("repairs", "errors", "script"),
 )
 """The parts of another function."""
-
-_SHOWN_CHARS = 4000
 
 
 class JsBuild(ComponentBuild):
@@ -132,25 +127,9 @@ def _need(*tools: str) -> None:
             )
 
 
-def _run(tool: str, arguments: list[str], folder: Path, hint: str = "") -> None:
-    """Run a module as a program in a folder. Raises BakeError."""
-    # pip's build environment is only a path, not a virtual environment, so the child gets this process's path.
-    path = f"import sys; sys.path[:] = {sys.path!r}; import runpy"
-    done = subprocess.run(
-        [sys.executable, "-c", f"{path}; runpy.run_module({tool!r}, run_name='__main__')", *arguments],
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=_C_SECONDS,
-        check=False,
-    )
-    if done.returncode != 0:
-        what = f"{tool} failed with status {done.returncode}"
-        raise BakeError(
-            f"the JavaScript kernel was not built: {what}:\n{done.stdout[-_SHOWN_CHARS:].rstrip()}{hint}"
-        )
+def _run(module: str, arguments: list[str], folder: Path, hint: str = "") -> None:
+    start = f"import runpy; runpy.run_module({module!r}, run_name='__main__')"
+    run_tool(f"the JavaScript kernel was not built: {module}", start, arguments, folder, hint=hint)
 
 
 def make_image(core: bytes, analysis: str, library: str) -> bytes:
