@@ -272,20 +272,25 @@ class Run:
         limits, origin = head.limits, head.origin
         if self.recording is not None and (log := self.recording.begin(head)) and self.worker is not None:
             self.worker.send(frames.ToWorker.REPLAY_LOG, log)
-        start = frames.RUN_START.pack(
-            limits.cpu_seconds,
-            limits.memory_mib << 20,
-            limits.stdout_bytes,
-            head.longest_call + _OUTBOX_SLACK_BYTES,
-            limits.result_bytes,
-            self.replace is None,
-            origin.seed,
-            origin.wall_ms,
-            origin.monotonic_ms,
-            origin.at_ns(),
-            self.recording is not None,
+        start = frames.RunStart(
+            cpu_seconds=limits.cpu_seconds,
+            memory_bytes=limits.memory_mib << 20,
+            stdout_bytes=limits.stdout_bytes,
+            outbox_bytes=head.longest_call + _OUTBOX_SLACK_BYTES,
+            result_bytes=limits.result_bytes,
+            is_session=self.replace is None,
+            seed=origin.seed,
+            wall_ms=origin.wall_ms,
+            monotonic_ms=origin.monotonic_ms,
+            at_ns=origin.at_ns(),
+            is_traced=self.recording is not None,
         )
-        parts = (start, " ".join(head.namespaces).encode(), b"\n", head.script.encode())
+        parts = (
+            frames.RUN_START.pack(*start),
+            " ".join(head.namespaces).encode(),
+            b"\n",
+            head.script.encode(),
+        )
         return await self._ask(frames.ToWorker.PREPARE, parts, _PREPARE_SECONDS, _TOO_SLOW, work)
 
     async def _ask(
