@@ -96,6 +96,7 @@ async def open_http_wire(
     Raises UpstreamError: an HTTP+SSE server is not reached within `connect_seconds`.
     """
     kind = HttpWithSse if spec.transport == "sse" else StreamableHttp
+    reader = MessageReader(InboundLimits(spec.message_bytes), diagnostics, credentials.mask.in_parsed)
     route = Route.to(spec.url)
     client = guarded_client(
         Guard(proxy=lambda url: route.proxy),  # the same for all its URLs: they have one origin
@@ -106,7 +107,7 @@ async def open_http_wire(
         {"accept-encoding": "identity", **spec.headers},
     )
     async with client, anyio.create_task_group() as tasks:
-        transport = kind(spec, client, route, tasks, diagnostics, credentials)
+        transport = kind(spec, client, route, tasks, credentials, reader)
         if isinstance(transport, HttpWithSse):
             await transport.connect(spec.connect_seconds)
         try:
@@ -124,15 +125,13 @@ class HttpTransport(AsyncResource):
     client: httpx2.AsyncClient
     route: Route
     tasks: TaskGroup
-    diagnostics: Diagnostics
     credentials: HttpCredentials
+    reader: MessageReader
 
     def __post_init__(self) -> None:
         self._url = str(self.spec.url)
-        self._limits = InboundLimits(self.spec.message_bytes)
-        self._reader = MessageReader(self._limits, self.diagnostics, self.credentials.mask.in_parsed)
         self._inbox, received = anyio.create_memory_object_stream[SessionMessage]()
-        self.wire = Wire(received, self, self._limits, closes_requests=self.spec.transport != "sse")
+        self.wire = Wire(received, self, self.reader.limits, closes_requests=self.spec.transport != "sse")
         self._session = ""
         self._version = ""
         self._notice_limiter = anyio.CapacityLimiter(_NOTICES_AT_ONCE)
@@ -200,11 +199,11 @@ class HttpTransport(AsyncResource):
         except UpstreamError as error:
             problem = str(error)
         if problem:
-            self.diagnostics.note(f"a notification was not delivered: {problem}")
+            self.reader.diagnostics.note(f"a notification was not delivered: {problem}")
 
     async def _deliver(self, text: bytes, request: JSONRPCRequest | None) -> bool:
         """Deliver an event. Returns whether it answers this request. Raises UpstreamError: it is unreadable."""
-        read = self._reader.read_leniently if request is None else self._reader.read
+        read = self.reader.read_leniently if request is None else self.reader.read
         try:
             messages = read(text)
         except ValueError as error:
@@ -241,7 +240,7 @@ class HttpTransport(AsyncResource):
         # UTF-8, optionally with a byte order mark.
         kind = {"content-type": f"{_EVENTS}; charset=utf-8-sig"}
         # Here and not in `_lines`, which ends only when it is collected.
-        with self._limits.buffering() as add, suppress(UpstreamLostError):  # the stream may be resumed
+        with self.reader.limits.buffering() as add, suppress(UpstreamLostError):  # the stream may be resumed
             lines = self._lines(response, add)
             content = httpx2.Response(200, headers=kind, content=lines, request=response.request)
             async with aclosing(response):
@@ -258,7 +257,7 @@ class HttpTransport(AsyncResource):
             lines = max(chunk.count(b"\n"), chunk.count(b"\r"))
             small_chunks += len(chunk) < _SMALL_CHUNK_BYTES
             units = _units(chunk) if small_chunks > _FREE_SMALL_CHUNKS else 0
-            self._limits.take_unsolicited(lines / _LINES_PER_UNIT + units)
+            self.reader.limits.take_unsolicited(lines / _LINES_PER_UNIT + units)
             recent = last + chunk
             blank = max(map(recent.rfind, _BLANK_LINES)) if lines else -1
             unfinished_bytes = held_bytes + len(chunk) if blank < 0 else len(recent) - blank - 2
@@ -298,8 +297,8 @@ class StreamableHttp(HttpTransport):
             body = await self._body(response, request)
             status = http_errors.status_line(response) if response.is_error else ""
             if response.is_error and (remedy := http_errors.status_remedy(response)):
-                self.diagnostics.note(remedy)
-            answer = self._reader.read_answer(body, request.id, status)
+                self.reader.diagnostics.note(remedy)
+            answer = self.reader.read_answer(body, request.id, status)
             self._check_session(answer, request)
             await self._hand_over(SessionMessage(answer))
 
@@ -307,13 +306,16 @@ class StreamableHttp(HttpTransport):
         """The JSON body of an answer. Raises UpstreamError: it is not JSON, or too long."""
         kind, body = http_errors.kind_of(response), bytearray()
         if response.is_success and kind == "application/json":
-            with self._limits.buffering() as add:
+            with self.reader.limits.buffering() as add:
                 async for chunk in _chunks(response):
-                    self._limits.take_unsolicited(_units(chunk))
+                    self.reader.limits.take_unsolicited(_units(chunk))
                     add(len(chunk))
                     body += chunk
             return bytes(body)
-        start, redact = self.credentials.mask.in_json(await _read_prefix(response)), self.diagnostics.redact
+        start, redact = (
+            self.credentials.mask.in_json(await _read_prefix(response)),
+            self.reader.diagnostics.redact,
+        )
         if response.is_success:
             raise UpstreamAnswerError(
                 f"the answer is {kind or 'untyped'} instead of JSON: {redact.excerpt(start)!r}"
@@ -366,13 +368,15 @@ class StreamableHttp(HttpTransport):
         try:
             response = await self._request("GET", headers)
         except UpstreamError as error:
-            self.diagnostics.note(f"the event stream cannot be opened: {error}")
+            self.reader.diagnostics.note(f"the event stream cannot be opened: {error}")
             return 0
         if response.is_success and http_errors.kind_of(response) == _EVENTS:
             return response
         await response.aclose()
         if response.is_server_error:
-            self.diagnostics.note(f"the event stream cannot be opened: {http_errors.status_line(response)}")
+            self.reader.diagnostics.note(
+                f"the event stream cannot be opened: {http_errors.status_line(response)}"
+            )
         return response.status_code
 
     async def _listen(self) -> None:
@@ -403,7 +407,7 @@ class HttpWithSse(HttpTransport):
                 response = await self._request("GET", {"accept": _EVENTS})
                 if not response.is_success or http_errors.kind_of(response) != _EVENTS:
                     await response.aclose()
-                    raise http_errors.status_error(response, b"", self.diagnostics.redact)
+                    raise http_errors.status_error(response, b"", self.reader.diagnostics.redact)
                 async for event in self._events(response):
                     if event.event == "endpoint" and not is_started:
                         self._url = self._endpoint(event.data)
@@ -421,7 +425,10 @@ class HttpWithSse(HttpTransport):
     async def _ask(self, item: SessionMessage, request: JSONRPCRequest) -> None:
         # Some servers respond to the POST only after the work; the wire cancels it once the answer has come.
         response = await self._post(item)
-        body, redact = self.credentials.mask.in_json(await _read_prefix(response)), self.diagnostics.redact
+        body, redact = (
+            self.credentials.mask.in_json(await _read_prefix(response)),
+            self.reader.diagnostics.redact,
+        )
         if response.is_success:
             self._is_known = True
             return
