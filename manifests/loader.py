@@ -196,15 +196,12 @@ def _parse(files: ManifestFiles, environ: Mapping[str, str], fetch_secrets: Fetc
     if problems or portal is None:  # None without problems: a stand-in is not valid
         raise ManifestError(problems, path.name)
     upstreams: dict[str, Json] = (source.data or {}).get("upstreams") or {}
-    caller_headers: dict[str, dict[str, CallerHeader]] = {}
-    for (_, upstream, _, header), parts in interpolation.caller_headers.items():
-        caller_headers.setdefault(str(upstream), {})[str(header)] = parts
     return Manifest(
-        _without(portal, caller_headers),
+        _without(portal, interpolation.caller_headers),
         path.absolute().parent,
         path,
         source.places,
-        caller_headers=caller_headers,
+        caller_headers=interpolation.caller_headers,
         templates=interpolation.templates,
         hidden=frozenset().union(*interpolation.taken.values()),
         credentials={name: _secrets_given(portal, name, interpolation.taken) for name in upstreams},

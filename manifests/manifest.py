@@ -101,12 +101,11 @@ def narrowed(manifest: Manifest, profile: str) -> Manifest:
 
 
 def validation_problems(
-    portal: PortalManifest, places: Mapping[KeyPath, Place], caller_headers: Collection[KeyPath] = ()
+    portal: PortalManifest,
+    places: Mapping[KeyPath, Place],
+    caller_headers: Mapping[str, Mapping[str, CallerHeader]],
 ) -> Iterator[Problem]:
-    """Problems between sections: profiles that would widen capabilities, unknown and colliding names.
-
-    `caller_headers` are the paths of headers that name claims of the caller.
-    """
+    """Problems between sections: profiles that would widen capabilities, unknown and colliding names."""
     sections = [("capabilities",), *(("profiles", name) for name in portal.profiles)]
     found = [_profile_problems(portal, name) for name in portal.profiles]
     found += [_flow_problems(portal, keys) for keys in sections]
@@ -261,7 +260,9 @@ def _fallback_problems(portal: PortalManifest) -> Iterator[Finding]:
             yield (*keys, others.index(function)), f"{function} falls back to itself", "Remove it."
 
 
-def _caller_problems(portal: PortalManifest, caller_headers: Collection[KeyPath]) -> Iterator[Finding]:
+def _caller_problems(
+    portal: PortalManifest, caller_headers: Mapping[str, Mapping[str, CallerHeader]]
+) -> Iterator[Finding]:
     """Find what is missing to identify callers and to store their tokens.
 
     Without server.auth the only person is the one who runs the portal. Those logins are not in the store of runs.
@@ -273,8 +274,9 @@ def _caller_problems(portal: PortalManifest, caller_headers: Collection[KeyPath]
         if isinstance(spec, HttpUpstream) and spec.is_per_caller
     ]
     if auth is None:
-        named = signing_in if server.token or server.tokens else []
-        for path in (*caller_headers, *named):
+        named = [("upstreams", name, "headers", each) for name, own in caller_headers.items() for each in own]
+        named += signing_in if server.token or server.tokens else []
+        for path in named:
             message = "needs to know which person calls, but no one signs in: server.auth is not set"
             yield path, message, "Set server.auth."
         return

@@ -202,8 +202,8 @@ class Interpolation:
     """The strings with a secret, to be resolved again when it changes."""
     taken: dict[KeyPath, set[str]] = field(default_factory=dict, repr=False)
     """The resolved secrets, by the path of their string."""
-    caller_headers: dict[KeyPath, CallerHeader] = field(default_factory=dict, repr=False)
-    """The headers that name claims of the caller. In the data a placeholder stands for each claim."""
+    caller_headers: dict[str, dict[str, CallerHeader]] = field(default_factory=dict, repr=False)
+    """The headers of each upstream that name claims of the caller. In the data a placeholder stands for each claim."""
     fetched: Mapping[SecretReference, str | SecretError] = field(default_factory=dict, repr=False)
 
     def manifest(self, data: Json) -> Json:
@@ -223,7 +223,8 @@ class Interpolation:
         secrets = {each: self._secret(each, path) for each in template.references}
         if len(template.parts) < len(parts):
             header = [secrets[each] if isinstance(each, SecretReference) else each for each in parts]
-            self.caller_headers[path] = tuple(header)
+            _, upstream, _, name = map(str, path)
+            self.caller_headers.setdefault(upstream, {})[name] = tuple(header)
             return "".join("caller" if isinstance(each, ClaimReference) else each for each in header)
         if template.references:
             self.templates[path] = template

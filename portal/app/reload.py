@@ -91,10 +91,7 @@ def without_fixed(running: Manifest, wanted: Manifest) -> tuple[Manifest, list[s
     keys = [*of_server, *of_capabilities, *others]
     if running.modules != wanted.modules and "middleware" not in keys:
         keys.append("middleware")
-    named = [
-        ("upstreams", name, "headers", each) for name, own in wanted.caller_headers.items() for each in own
-    ]
-    if problems := [*validation_problems(portal, wanted.places, named)]:
+    if problems := [*validation_problems(portal, wanted.places, wanted.caller_headers)]:
         hint = f"Restart to apply it together with {', '.join(keys)}."
         raise ManifestError([replace(each, hint=hint) for each in problems], _file(wanted))
     # Keys that wait for a restart still use their former secrets, which must stay masked.
