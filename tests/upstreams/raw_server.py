@@ -239,10 +239,6 @@ def stop_reading(request):
     time.sleep(600)
 
 
-def crash_before_acting(request):
-    os._exit(7)
-
-
 def crash_in_the_answer(request):
     effect(request)
     raw_text(frame(request)[:40])
@@ -259,11 +255,6 @@ def close_stdin(request):
     os.close(0)  # before the answer: the next call must not lie in the pipe by then
     succeed(request)
     time.sleep(600)
-
-
-def garbage_with_the_id(request):
-    effect(request)
-    write(f'{{"jsonrpc":"2.0","id":{request["id"]},"result":{{oops}}')
 
 
 def too_long(request):
@@ -307,16 +298,6 @@ def much_progress(request):
         params = {"progressToken": request["id"], "progress": number}
         send({"method": "notifications/progress", "params": params})
     succeed(request)
-
-
-def tool_is_gone(request):
-    TOOLS[:] = [tool for tool in TOOLS if tool["name"] != request["params"]["name"]]
-    send({"method": "notifications/tools/list_changed"})
-    send({"id": request["id"], "error": {"code": -32602, "message": "Unknown tool"}})
-
-
-def error_without_sense(request):
-    send({"id": request["id"], "error": "out of order"})
 
 
 hang_after_acting = effect
@@ -369,7 +350,6 @@ PROBES = {
     "comes first": answer_both(True),
     "comes last": answer_both(False),
     "is forgotten": answer_both(True, is_modern=False),
-    "ignores": lambda request: None,
     "has no id": lambda request: send({"id": None, "error": {"code": -32700, "message": "what?"}}),
     "complains": lambda request: write("unknown method server/discover"),
     "odd result": lambda request: answer(request, {"supported": 7}),

@@ -120,13 +120,22 @@ def test_more_lists_and_objects_than_the_cap_are_an_error(monkeypatch: pytest.Mo
 async def test_unsolicited_messages_are_limited_by_number_and_length(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(messages, "UNSOLICITED_AT_ONCE", 10.0)
     monkeypatch.setattr(messages, "UNSOLICITED_PER_SECOND", 0.001)
-    reader = a_reader()
-    for _ in range(10):
-        reader.read_leniently(b"noise")
-    with pytest.raises(UpstreamCutOffError):
-        reader.read_leniently(b"noise")
-    with pytest.raises(UpstreamCutOffError):
-        a_reader().read_leniently(b"n" * 10 * messages.BYTES_PER_UNIT)
+    notice = b'{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"%b"}}'
+    for line in (b"noise", notice % b""):
+        reader = a_reader()
+        for _ in range(10):
+            reader.read_leniently(line)
+        with pytest.raises(UpstreamCutOffError):
+            reader.read_leniently(line)
+    long = b"x" * 10 * messages.BYTES_PER_UNIT
+    for line in (long, notice % long, b'{"jsonrpc":"2.0","id":"ask","method":"sampling/createMessage"}'):
+        with pytest.raises(UpstreamCutOffError):
+            a_reader().read_leniently(line)
+
+
+async def test_error_that_is_a_text_fails_its_call() -> None:
+    (message,) = messages_of(a_reader().read(b'{"jsonrpc":"2.0","id":7,"error":"out of order"}'))
+    assert isinstance(message, JSONRPCError) and message.error.message == "out of order"
 
 
 async def test_answers_that_are_being_read_are_limited_one_by_one_and_together() -> None:
