@@ -62,17 +62,16 @@ def host_of(wish: dict[str, Any]) -> str | None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "hosts", "code"),
+    ("settings", "hosts"),
     [
-        ({}, ["127.0.0.1", "localhost"], "invalid_redirect_uri"),
-        ({}, ["127.0.0.1", "localhost"], "invalid_client_metadata"),
-        ({"redirect_host": "localhost", "redirect_path": "/done"}, ["localhost", "127.0.0.1"], ""),
+        ({}, ["127.0.0.1", "localhost"]),
+        ({"redirect_host": "localhost", "redirect_path": "/done"}, ["localhost", "127.0.0.1"]),
     ],
 )
 async def test_registration_that_refuses_a_host_gets_the_other_one(
-    server: ProtectedServer, settings: dict[str, Json], hosts: list[str], code: str
+    server: ProtectedServer, settings: dict[str, Json], hosts: list[str]
 ) -> None:
-    wishes = registering(server, lambda wish: {"error": code} if host_of(wish) == hosts[0] else None)
+    wishes = registering(server, lambda wish: {"error": "no"} if host_of(wish) == hosts[0] else None)
     assert (await signed_in(server.spec(**settings))).access_token
     assert [host_of(wish) for wish in wishes] == hosts
     assert server.authorization.forms[0]["redirect_uri"] == wishes[1]["redirect_uris"][0]
@@ -100,8 +99,7 @@ async def test_refusal_with_http_200_is_one(server: ProtectedServer) -> None:
     assert isinstance(await refused(server.spec()), OAuthRefusedError)
 
 
-@pytest.mark.parametrize("path", ["/oauth2/callback/", "/"])
-@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+@pytest.mark.parametrize(("path", "address"), [("/oauth2/callback/", "127.0.0.1"), ("/", "::1")])
 async def test_client_registered_by_hand_comes_back_to_its_uri_on_either_loopback(
     server: ProtectedServer, address: str, path: str
 ) -> None:
@@ -142,13 +140,10 @@ BOTH = ["client_secret_post", "client_secret_basic"]
     ("offered", "keeps", "is_said", "asked"),
     [
         (None, "none", True, "none"),
-        (["none", *BOTH], "none", True, "none"),
         (BOTH, "client_secret_post", True, "client_secret_post"),
         ([*BOTH[::-1], "private_key_jwt"], "client_secret_basic", True, "client_secret_post"),
         (["private_key_jwt", "client_secret_basic"], "client_secret_basic", False, "client_secret_basic"),
-        (["client_secret_post"], "client_secret_post", False, "client_secret_post"),
         (["none", "client_secret_post"], "client_secret_post", False, "none"),
-        (["none", *BOTH], "client_secret_post", False, "none"),
         (["none", *BOTH[::-1]], "client_secret_basic", False, "none"),
         (None, "client_secret_basic", False, "none"),
     ],
@@ -173,8 +168,8 @@ async def test_new_client_asks_for_what_is_offered_and_uses_one_method_for_every
         assert form.get("client_secret") == (SECRET if keeps == "client_secret_post" else None)
 
 
-@pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post"])
-async def test_manifest_says_how_its_client_is_registered(server: ProtectedServer, method: str) -> None:
+async def test_manifest_says_how_its_client_is_registered(server: ProtectedServer) -> None:
+    method = "client_secret_post"  # not the first choice, which is basic
     server.authorization.add_client("portal", SECRET, method)
     spec = server.client_spec(SECRET, token_endpoint_auth_method=method)
     await headers_of(spec)

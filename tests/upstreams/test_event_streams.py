@@ -73,12 +73,11 @@ async def open_stream() -> AsyncIterator[str]:
 @pytest.mark.parametrize(
     ("streams", "seen"),
     [
-        ([CUT, 503, 502, 503, 503], [None, "7", "7", "7", "7", "7"]),
+        ([CUT, 503, 502, "", 503, CUT, ""], [None, *["7"] * 7]),
         ([503, 502, 429, 503], [None] * 5),
         ([CUT, 409, 409, CUT, 400, 401], [None, "7", "7", "7", "7", None, None]),
-        ([CUT, "", CUT, ""], [None, "7", "7", "7", "7"]),
     ],
-    ids=["down for a while", "down at first", "refused", "cut again and again"],
+    ids=["down for a while", "down at first", "refused"],
 )
 async def test_stream_is_opened_again_while_the_server_lives(
     streams: list[int | str], seen: list[str | None]
@@ -101,7 +100,7 @@ async def test_server_without_such_a_stream_is_asked_once(status: int) -> None:
 
 
 @pytest.mark.parametrize("streams", [
-    [], [503] * 9, [502, 409, 503], [503, 400, 503, 401], [500, "", "id: 9\n\n", 503], ["retry: 1\n\n"] * 3,
+    [], [502, 409, 503, 400, 503, 401, *[503] * 5], [500, "", "id: 9\n\n", "retry: 1\n\n"],
 ])  # fmt: skip
 async def test_call_whose_stream_can_be_resumed_is_answered(streams: list[int | str]) -> None:
     server = Streaming(405, *streams)

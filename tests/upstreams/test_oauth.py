@@ -8,6 +8,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from manifests.json_value import Json
 from tests.portal.peers import Barrier, Peer, never, tool
 from tests.upstreams.oauth_peer import (
     NAME,
@@ -145,9 +146,7 @@ async def test_refused_token_of_the_portal_itself_is_replaced_later(
     ("challenge", "renewals"),
     [
         ('Bearer realm="a", error="invalid_token"', 1),
-        ("Bearer error=invalid_token, error_description=expired", 1),
-        ('Bearer error="insufficient_scope", scope="more"', 0),
-        ('Bearer error_description="no invalid_token"', 0),
+        ('Bearer error="insufficient_scope", error_description="no invalid_token"', 0),
     ],
 )
 async def test_403_about_the_token_renews_once(
@@ -182,15 +181,12 @@ async def test_login_needs_only_the_head_of_what_answers_the_probe(server: Prote
     assert (await signed_in(server.spec())).access_token
 
 
-@pytest.mark.parametrize("method", ["client_secret_basic", "client_secret_post"])
-async def test_client_credentials_need_nobody_and_are_renewed(server: ProtectedServer, method: str) -> None:
-    secret = "s3cret:with/odd +characters"
+async def test_client_credentials_need_nobody_and_are_renewed(server: ProtectedServer) -> None:
+    secret, method = "s3cret:with/odd +characters", "client_secret_post"
     server.authorization.add_client("portal", secret, method)
-    if method == "client_secret_post":
-        offered = {"token_endpoint_auth_methods_supported": [method]}
-        await announce(
-            server.authorization, SERVER_METADATA, **offered, code_challenge_methods_supported=None
-        )
+    changed: dict[str, Json] = {"code_challenge_methods_supported": None}
+    changed["token_endpoint_auth_methods_supported"] = [method]
+    await announce(server.authorization, SERVER_METADATA, **changed)
     async with fleet_of(**{NAME: server.client_spec(secret)}) as fleet:
         assert await echo(fleet, a=1) == {"a": 1}
         server.authorization.expire()

@@ -148,13 +148,11 @@ async def test_odd_field_without_a_decision_costs_no_document(odd: dict[str, Jso
 
 
 @pytest.mark.parametrize("field", ["issuer", "token_endpoint"])
-@pytest.mark.parametrize(
-    "value", [None, "", 5, ["x"], "https://login.example/\x1b[2J", "https://x\\@login.example"]
-)
-async def test_faulty_field_with_a_decision_is_named(field: str, value: Json) -> None:
-    error = await refused({ASM: {**SERVER, field: value}})
-    assert isinstance(error, OAuthRefusedError)
-    assert field in str(error) and "\x1b" not in str(error)
+async def test_faulty_field_with_a_decision_is_named(field: str) -> None:
+    for value in (None, "", 5, ["x"], "https://login.example/\x1b[2J", "https://x\\@login.example"):
+        error = await refused({ASM: {**SERVER, field: value}})
+        assert isinstance(error, OAuthRefusedError)
+        assert field in str(error) and "\x1b" not in str(error)
 
 
 async def test_server_without_an_authorization_endpoint_gives_client_credentials() -> None:
@@ -196,14 +194,13 @@ async def test_document_is_found_all_the_same(answers: Answers) -> None:
     assert (await found(answers)).server.issuer == ISSUER
 
 
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-@pytest.mark.parametrize("path", [PRM, ASM])
-@pytest.mark.parametrize("origin", ["", "{origin}", "{origin}:443"])
-async def test_document_behind_a_redirect_of_its_origin_is_found(status: int, path: str, origin: str) -> None:
-    target = origin.format(origin=ISSUER if path == ASM else "https://TICKETS.example") + "/moved"
-    moved = SERVER if path == ASM else NAMED
-    answers = {path: RedirectResponse(target, status_code=status), "/moved": moved}
-    assert (await found(answers)).server.issuer == ISSUER
+@pytest.mark.parametrize(("path", "moved", "origin"), [
+    (PRM, NAMED, ""), (PRM, NAMED, "https://TICKETS.example:443"), (ASM, SERVER, ISSUER),
+])  # fmt: skip
+async def test_document_behind_a_redirect_of_its_origin_is_found(path: str, moved: Json, origin: str) -> None:
+    for status in (301, 302, 303, 307, 308):
+        answers = {path: RedirectResponse(f"{origin}/moved", status_code=status), "/moved": moved}
+        assert (await found(answers)).server.issuer == ISSUER
 
 
 @pytest.mark.parametrize(("status", "is_followed"), [(307, True), (308, True), (302, False)])
@@ -327,19 +324,19 @@ async def token_of(answer: Json | Response, **form: str) -> Token:
 @pytest.mark.parametrize(
     ("odd", "field", "value"),
     [
-        *[({"token_type": each}, "access_token", "t") for each in ("bearer", "user", "bot", "JWT", None, 5)],
+        ({"token_type": 5}, "access_token", "t"),
         *[({"expires_in": each}, "expires_in", 3599.75) for each in (3599.75, "3599.75")],
-        *[({"expires_in": each}, "expires_in", None) for each in (None, "", "soon", [], "nan", "1e999")],
+        *[({"expires_in": each}, "expires_in", None) for each in (None, "soon", "nan", "1e999")],
         ({"expires_in": 0}, "expires_in", 0),
         *[({"scope": each}, "scope", ("a", "b")) for each in ("a b", ["a", "b"], ["a b"])],
-        *[({"scope": each}, "scope", ()) for each in ("", None, 5, {})],
-        *[({"refresh_token": each}, "refresh_token", None) for each in (None, 5)],
+        *[({"scope": each}, "scope", ()) for each in ("", None, 5)],
+        ({"refresh_token": 5}, "refresh_token", None),
     ],
 )
 async def test_token_is_read_whatever_is_beside_it(odd: dict[str, Json], field: str, value: object) -> None:
     token = await token_of({"access_token": "t", **odd})
     assert getattr(token, field) == value
-    Login.of(token, Login.first(URL, await found({}), CLIENT, token).model_dump())
+    assert Login.first(URL, await found({}), CLIENT, token).access_token == "t"
 
 
 @pytest.mark.parametrize(
@@ -370,23 +367,17 @@ async def test_refusal_that_a_setting_mends_names_it(code: str, setting: str) ->
     assert setting in refused.value.remedy
 
 
-@pytest.mark.parametrize("description", [None, 5, [], {}, "", " "])
-async def test_refusal_with_an_odd_description_is_a_refusal(description: Json) -> None:
-    with pytest.raises(OAuthRefusedError):
-        await token_of({"error": "invalid_grant", "error_description": description})
+async def test_refusal_with_an_odd_description_is_a_refusal() -> None:
+    for description in (None, 5, [], {}, "", " "):
+        with pytest.raises(OAuthRefusedError):
+            await token_of({"error": "invalid_grant", "error_description": description})
 
 
 @pytest.mark.parametrize(
     "odd",
     [
-        {"client_id_issued_at": 1.5, "client_secret_expires_at": 0.0},
         {"client_id_issued_at": "2026-11-28T10:00:00Z", "scope": ["a"], "contacts": None, "client_uri": ""},
-        {
-            "redirect_uris": None,
-            "grant_types": "x",
-            "client_secret": None,
-            "token_endpoint_auth_method": None,
-        },
+        {"redirect_uris": None, "client_secret": None, "token_endpoint_auth_method": None},
     ],
 )
 def test_registration_is_read_whatever_stands_beside_it(odd: dict[str, Json]) -> None:

@@ -107,8 +107,8 @@ def test_secrets_that_leave_the_manifest_are_masked_for_a_while() -> None:
     assert redaction("secret-1 secret-2") == f"{MASK} {MASK}"
 
 
-def test_masking_millions_of_strings_takes_little_longer_than_reading_them() -> None:
-    value = {"many": [""] * 1_000_000, "told": SECRET}
+def test_masking_many_strings_takes_little_longer_than_reading_them() -> None:
+    value = {"many": [""] * 200_000, "told": SECRET}
     redaction = Redaction([SECRET, *(a_token(40) for _ in range(10))])
     began = thread_time()
     json.loads(json.dumps(value))
