@@ -6,19 +6,14 @@ from manifests.json_value import Json
 from tests.manifests.conftest import Load, Problems, ask
 
 
-def meets(rules: Load, where: str, value: Json) -> bool:
+def meeting(rules: Load, where: str, *values: Json) -> list[Json]:
+    """Those of the values that meet the condition."""
     manifest = rules(f"{{allow: [{{tool: write, where: {{path: {where}}}}}]}}")
-    return ask(manifest, "files.write", arguments={"path": value}).granted
+    return [each for each in values if ask(manifest, "files.write", arguments={"path": each}).granted]
 
 
-@pytest.mark.parametrize("path", [
-    "x", "", "..x", "ü%20", "x?y=..", "100%use", "a" * 4_000, "%", "100\uff05",
-])  # fmt: skip
-def test_value_below_the_prefix_is_granted(rules: Load, path: str) -> None:
-    assert meets(rules, "{prefix: reports/}", f"reports/{path}")
-
-
-@pytest.mark.parametrize("path", [
+BELOW = ["x", "", "..x", "ü%20", "x?y=..", "100%use", "a" * 4_000, "%", "100\uff05"]
+ELSEWHERE = [
     "x", "", "Reports/x", "/reports/x", "./reports/x", "reports/../x", "reports/./x", "reports//x",
     "reports/%2e%2e/x", "reports/%252e%252e/x", "reports/%u002e%u002e/x", "reports/%c0%ae%c0%ae/x",
     "reports/%EF%BC%852e%EF%BC%852e/x", "reports/\uff0e\uff0e/x", "reports/\u2025/x", "reports/..\u2215x",
@@ -27,17 +22,19 @@ def test_value_below_the_prefix_is_granted(rules: Load, path: str) -> None:
     "reports/..%2f\u0307x",  # a slash and a mark, or a letter with a dot
     "reports/" + "\u0301\u0316" * 16, "reports/" + "a" * 5_000, "reports/%252541" + "\ufdfa" * 1_000,
     5, None, True, ["reports/x"], {"prefix": "reports/"},
-], ids=repr)  # fmt: skip
-def test_value_that_leads_elsewhere_is_refused(rules: Load, path: Json) -> None:
-    assert not meets(rules, "{prefix: reports/}", path)
+]  # fmt: skip
+
+
+def test_value_below_the_prefix_is_granted_and_one_that_leads_elsewhere_is_refused(rules: Load) -> None:
+    below = [f"reports/{each}" for each in BELOW]
+    assert meeting(rules, "{prefix: reports/}", *below, *ELSEWHERE) == below
 
 
 @pytest.mark.parametrize(
     ("where", "right", "wrong"),
     [
         ("{prefix: 'https://a.example/'}", "https://a.example/x", "https://a.example/../x"),
-        ("{prefix: 'https://a.example/'}", "https://a.example/x?y=1", "https://a.example/..?x=1"),
-        ("{prefix: 'https://a.example/'}", "https://a.example/", "https://a.example/..#x"),
+        ("{prefix: 'https://a.example/'}", "https://a.example/x?y=1", "https://a.example/..#x"),
         ("{prefix: 'https://a.example/'}", "https://a.example/", "https://a.example//x"),
         ("{prefix: 'https://a.example/'}", "https://a.example/", "https://a.example.evil/x"),
         ("{prefix: 'https://a.example/'}", "https://a.example/", "https://a.example@e/x"),
@@ -51,7 +48,6 @@ def test_value_that_leads_elsewhere_is_refused(rules: Load, path: Json) -> None:
         ("{suffix: .md}", "b.md", "a.sh%00.md"),
         ("{suffix: .md}", "a, b; c@d@e.md", "a, b; c@d@e"),
         ("{suffix: '@example.com'}", "a b@example.com", "evil@x.com\n@example.com"),
-        ("{suffix: '@example.com'}", "a@example.com", "evil@x.com\t@example.com"),
         ("{suffix: '@example.com'}", "a.b+c@example.com", "a@evil.com,b@example.com"),
         ("{suffix: '@example.com'}", "a@example.com", "root;b@example.com"),
         ("{suffix: '@example.com'}", "a@example.com", "root%2Cb@example.com"),
@@ -65,8 +61,7 @@ def test_value_that_leads_elsewhere_is_refused(rules: Load, path: Json) -> None:
     ],
 )
 def test_comparison(rules: Load, where: str, right: Json, wrong: Json) -> None:
-    assert meets(rules, where, right)
-    assert not meets(rules, where, wrong)
+    assert meeting(rules, where, right, wrong) == [right]
 
 
 def test_argument_that_is_missing_is_refused_whatever_the_tool_would_take(rules: Load) -> None:

@@ -61,7 +61,7 @@ def test_no_manifest_at_all_is_one_without_upstreams(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("text", [
-    "", "# nothing\n", "upstreams: {}\ncapabilities: {tools: , limits: }\n",
+    "", "# nothing\n", "---\n...\n", "upstreams: {}\ncapabilities: {tools: , limits: }\n",
     "upstreams: {a.b: {command: x}, größe: {command: x}, 'my files': {command: x}, '2fa': {command: x}}\n",
     "\ufeffserver: {}\n", "%YAML 1.2\n---\nserver: {}\n",
     '{"upstreams": {"a": {"command": "x", "args": []}}}',

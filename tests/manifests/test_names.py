@@ -6,7 +6,6 @@ import unicodedata
 from pathlib import Path
 
 import mypy
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,22 +23,24 @@ colliding = st.text(st.sampled_from("ab_-. é"), max_size=4)
 tool_sets = st.lists(st.one_of(colliding, st.text(max_size=12)), max_size=12, unique=True)
 
 
-@pytest.mark.parametrize(("text", "name"), [
+IDENTIFIERS = [
     ("echo-it", "echo_it"), ("class", "class_"), ("2fa", "_2fa"), ("", "_"), ("a.b/c d", "a_b_c_d"),
     ("größe", "größe"), ("gro\u0308ße", "größe"), ("größe-ändern", "gr__e__ndern"), ("数据查询", "数据查询"),
     ("ﬁle", "file"), ("ｃｌａｓｓ", "class_"), ("a\ufe0f", "a_"), ("\u1160", "_"), ("_private", "_private"),
     ("__init__", "__init___"), ("__", "__"),
-])  # fmt: skip
-def test_identifier_is_predictable(text: str, name: str) -> None:
-    assert identifier(text) == name
-
-
-@pytest.mark.parametrize(("upstream", "namespace"), [
+]  # fmt: skip
+NAMESPACES = [
     ("github", "github"), ("time", "time_"), ("annotationlib", "annotationlib_"), ("list", "list_"),
     ("tools", "tools_"), ("class", "class_"), ("my-files", "my_files"), ("größe", "größe"),
-])  # fmt: skip
-def test_namespace_hides_nothing_a_script_needs(upstream: str, namespace: str) -> None:
-    assert namespace_of(upstream) == namespace
+]  # fmt: skip
+
+
+def test_identifier_is_predictable() -> None:
+    assert [(text, identifier(text)) for text, _ in IDENTIFIERS] == IDENTIFIERS
+
+
+def test_namespace_hides_nothing_a_script_needs() -> None:
+    assert [(upstream, namespace_of(upstream)) for upstream, _ in NAMESPACES] == NAMESPACES
 
 
 @given(tool_sets)

@@ -41,7 +41,7 @@ def raw_server(
 ) -> StdioUpstream:
     return StdioUpstream(
         command=sys.executable,
-        args=(str(RAW_SERVER), json.dumps(behaviour)),
+        args=("-S", str(RAW_SERVER), json.dumps(behaviour)),  # it imports nothing that is installed
         env=env or {},
         cwd=cwd,
         connect_seconds=connect_seconds,

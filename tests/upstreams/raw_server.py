@@ -14,9 +14,7 @@ for every start, arrival (with the idempotency key) and effect.
 import json
 import os
 import signal
-import subprocess
 import sys
-import threading
 import time
 
 BEHAVIOUR = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
@@ -79,6 +77,8 @@ def start():
 
 def spawn_grandchild(pid_file):
     """In a session of its own, deaf to SIGTERM: what a process group alone does not reach."""
+    import subprocess  # few starts need it, and it takes a tenth of one
+
     code = (
         "import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
         f"open({pid_file!r}, 'a').write(f'{{os.getpid()}}\\n'); print('recorded', flush=True); time.sleep(600)"
@@ -269,6 +269,7 @@ def answer_what_nobody_asked(request):
 
 def flood_stderr_lines(request):
     """Until the reader leaves; the server keeps serving."""
+    import threading
 
     def flood():
         while True:

@@ -16,7 +16,6 @@ from upstreams.errors import (
     UpstreamBusyError,
     UpstreamDownError,
     UpstreamError,
-    UpstreamFaultError,
     UpstreamInternalError,
     UpstreamLostError,
     UpstreamPageError,
@@ -77,13 +76,10 @@ def test_is_error_may_be_text(is_error: object, read: bool) -> None:
         (-32601, "Method not found", UpstreamRefusedError),
         (-32002, "Resource not found", UpstreamRefusedError),
         (404, "no such issue", UpstreamRefusedError),
-        (-32603, "Internal error", UpstreamInternalError),
         (-32603, "open /data/tea.xlsx: no such file or directory", UpstreamInternalError),
         (-32000, "database is locked", UpstreamInternalError),
-        (-32099, "out of quota", UpstreamInternalError),
         (500, "oh", UpstreamInternalError),
         (-32042, "sign in there first", UpstreamPageError),
-        (-5, "an old library", UpstreamInternalError),
         (-32602, "fetch failed", UpstreamInternalError),
         (400, "connect ECONNREFUSED 127.0.0.1:9", UpstreamInternalError),
         (-32602, "getaddrinfo ENOTFOUND api.example", UpstreamInternalError),
@@ -152,19 +148,9 @@ async def test_silent_upstream_is_told_of_the_deadline(raw: WatchedFleet) -> Non
     assert len(text_of(await raw.call("cancelled"))) == before + 1
 
 
-async def test_upstream_is_told_of_a_cancelled_caller(raw: WatchedFleet) -> None:
-    before = len(text_of(await raw.call("cancelled")))
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(lambda: raw.call("hang"))
-        # In order behind the hanging call on one pipe: once it is answered, that one has arrived.
-        await raw.call("echo")
-        tasks.cancel_scope.cancel()
-    assert len(text_of(await raw.call("cancelled"))) == before + 1
-
-
-@pytest.mark.parametrize("method", ["sampling/createMessage", "roots/list", "made/up"])
-async def test_requests_of_the_upstream_are_refused_and_do_not_hang(raw: WatchedFleet, method: str) -> None:
-    assert "error" in text_of(await raw.call("ask", {"method": method}))
+async def test_requests_of_the_upstream_are_refused_and_do_not_hang(raw: WatchedFleet) -> None:
+    for method in ("sampling/createMessage", "roots/list", "made/up"):
+        assert "error" in text_of(await raw.call("ask", {"method": method}))
 
 
 @pytest.mark.parametrize(("annotations", "times"), [({"readOnlyHint": True}, 3), ({}, 1)])
@@ -203,9 +189,8 @@ async def outcome(*failures: UpstreamError, is_safe: bool) -> object:
     return attempts
 
 
-LOST, FAULT = UpstreamLostError("cut"), UpstreamFaultError("HTTP 502")
+LOST, BUSY = UpstreamLostError("cut"), UpstreamBusyError("429")
 STALE, UNAUTHORIZED = UpstreamUnavailableError("stale"), UpstreamUnauthorizedError("401")
-BUSY = UpstreamBusyError("429")
 REFUSED, LATE, DOWN = UpstreamRefusedError("no"), UpstreamTimeoutError("late"), UpstreamDownError("down")
 
 
@@ -213,7 +198,6 @@ REFUSED, LATE, DOWN = UpstreamRefusedError("no"), UpstreamTimeoutError("late"), 
     ("failures", "if_safe", "if_not"),
     [
         ([LOST], 2, (1, UpstreamLostError)),  # it may have acted
-        ([FAULT], 2, (1, UpstreamFaultError)),
         ([STALE], 2, 2),  # it certainly did nothing
         ([UNAUTHORIZED], 2, 2),
         ([BUSY], 2, 2),
@@ -222,8 +206,7 @@ REFUSED, LATE, DOWN = UpstreamRefusedError("no"), UpstreamTimeoutError("late"), 
         ([REFUSED], (1, UpstreamRefusedError), (1, UpstreamRefusedError)),  # it would fail again
         ([LATE], (1, UpstreamTimeoutError), (1, UpstreamTimeoutError)),
         ([DOWN], (1, UpstreamDownError), (1, UpstreamDownError)),
-        ([STALE] * 2, (2, UpstreamUnavailableError), (2, UpstreamUnavailableError)),  # renewed once
-        ([UNAUTHORIZED] * 2, (2, UpstreamUnauthorizedError), (2, UpstreamUnauthorizedError)),
+        ([UNAUTHORIZED] * 2, (2, UpstreamUnauthorizedError), (2, UpstreamUnauthorizedError)),  # renewed once
     ],
 )
 async def test_call_is_sent_again_only_where_safe(
@@ -251,9 +234,8 @@ NAMES = ToolNames("my-bank", "my_bank", "get-it", "get_it")
         ({"allow": ("set_*",)}, {}, False),
         ({"deny": ("*",)}, {"readOnlyHint": True}, False),
         ({"allow": ("*",), "deny": ("get_i?",)}, {}, False),
-        ({"attempts": 1}, {"readOnlyHint": True}, True),
-        *(({"deny": (name,)}, {"readOnlyHint": True}, False) for name in NAMES.current),
-        *(({"allow": (name,)}, {}, True) for name in NAMES.current),
+        ({"deny": ("my_bank.get_it",)}, {"readOnlyHint": True}, False),
+        ({"allow": ("my-bank.get-it",)}, {}, True),
         ({"allow": ("bank.get_it", "my_bank.get-it")}, {}, False),
     ],
 )

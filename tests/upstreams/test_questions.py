@@ -92,26 +92,14 @@ async def never_answered(answers: dict[str, Json]) -> dict[str, Json]:
     return asking(SAMPLE)
 
 
-async def test_abandoned_request_is_its_owners_until_it_is_answered() -> None:
-    requests = abandoned("a", "a", None)
-    assert requests.owners() == {"a", None}
-    assert requests.answered(0) and requests.answered(2)
-    assert requests.owners() == {"a"}
-    assert requests.answered(1)
-    assert requests.owners() == set()
-
-
-async def test_only_the_first_answer_to_an_abandoned_request_is_one() -> None:
-    requests = abandoned("a")
-    assert [requests.answered(each) for each in (0, None, 7, 0)] == [True, False, False, False]
-
-
-def abandoned(*owners: str | None) -> AbandonedRequests:
-    """Abandoned requests with the ids 0, 1, ..."""
+async def test_abandoned_request_is_its_owners_until_its_first_answer() -> None:
     requests = AbandonedRequests()
-    for request_id, owner in enumerate(owners):
+    for request_id, owner in enumerate(("a", "a", None)):
         requests.add(request_id, owner)
-    return requests
+    assert requests.owners() == {"a", None}
+    answers = [requests.answered(each) for each in (0, 2, None, 7, 0)]
+    assert (answers, requests.owners()) == ([True, True, False, False, False], {"a"})
+    assert (requests.answered(1), requests.owners()) == (True, set())
 
 
 class Asking(RawHttpServer):

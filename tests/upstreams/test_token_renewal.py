@@ -169,14 +169,12 @@ async def test_login_belongs_to_its_name_and_its_url(tmp_path: Path) -> None:
     assert await store(tmp_path, url="https://other.example/mcp").load() is None
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"format": 2}', "\x00", json.dumps({"url": URL}), "[" * 100_000]
-)
-async def test_file_that_makes_no_sense_is_none(tmp_path: Path, text: str) -> None:
+async def test_file_that_makes_no_sense_is_none(tmp_path: Path) -> None:
     await store(tmp_path).save(LOGIN)
     (file,) = files(tmp_path)
-    file.write_text(text)
-    assert await store(tmp_path).load() is None
+    for text in ("", "[]", '{"format": 2}', "\x00", json.dumps({"url": URL}), "[" * 100_000):
+        file.write_text(text)
+        assert await store(tmp_path).load() is None
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604])
