@@ -1,64 +1,77 @@
 """The client that a portal is for an authorization server: how it registers, comes back, and proves who it is."""
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import anyio
 import httpx2
 import pytest
-from mcp.shared.auth import OAuthClientInformationFull
+from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from manifests.json_value import Json
 from manifests.portal_manifest import HttpUpstream, OAuthSettings
 from tests.ports import closed_port
-from tests.upstreams.oauth_peer import (
-    NAME,
-    SERVER_METADATA,
-    ProtectedServer,
-    announce,
-    browse,
-    headers_of,
-    logged_in,
-    refused,
-    saying,
-    signed_in,
-)
+from tests.upstreams.oauth_peer import NAME, ProtectedServer, headers_of, logged_in, refused, signed_in
 from upstreams.fleet import login_store
 from upstreams.oauth import tokens
-from upstreams.oauth.authorization_server import OAuthRefusedError, discover, open_guarded_http
-from upstreams.oauth.login import CodeRequest, revoke
+from upstreams.oauth.authorization_server import Discovered, GuardedHttp, OAuthRefusedError
+from upstreams.oauth.documents import ServerMetadata
+from upstreams.oauth.login import CodeRequest, open_redirection, revoke
 
 pytestmark = pytest.mark.usefixtures("own_state")
 
 SECRET = "s3cret:with/odd +characters~*%"
+ISSUER, URL = "https://login.example", "https://tickets.example/mcp"
+LOOPBACK = ["http://127.0.0.1:1/callback", "http://localhost:1/callback"]
 
 
-def registering(
-    server: ProtectedServer, refusal: Callable[[dict[str, Any]], Json] = lambda wish: None, **given: Json
-) -> list[dict[str, Any]]:
-    """Registers whoever is not refused, with these fields. Returns what is asked."""
-    wishes: list[dict[str, Any]] = []
+class Registrar:
+    """An authorization server in memory. Registers whoever is not refused, with the fields `given`."""
 
-    async def register(request: Request) -> Response:
+    def __init__(
+        self,
+        refusal: Callable[[dict[str, Any]], Json] = lambda wish: None,
+        given: dict[str, Json] | None = None,
+        **metadata: Json,
+    ) -> None:
+        self.wishes: list[dict[str, Any]] = []
+        self._refusal, self._given = refusal, given or {}
+        endpoints = {
+            f"{name}_endpoint": f"{ISSUER}/{name}" for name in ("token", "authorization", "registration")
+        }
+        known = {"issuer": ISSUER, **endpoints, "code_challenge_methods_supported": ["S256"], **metadata}
+        self._found = Discovered(ServerMetadata.model_validate(known), URL, "tools offline_access")
+        app = Starlette(routes=[Route("/registration", self._register, methods=["POST"])])
+        client = httpx2.AsyncClient(transport=httpx2.ASGITransport(app))
+        self.http = GuardedHttp(client, may_be_local=False)
+
+    async def requested(self, uris: Sequence[str] = LOOPBACK, **oauth: Json) -> CodeRequest:
+        """The login that begins with these redirect URIs."""
+        spec = HttpUpstream.model_validate({"url": URL, "oauth": oauth})
+        return await CodeRequest.of(spec, self._found, uris, self.http)
+
+    async def asked(self, **oauth: Json) -> dict[str, str]:
+        """The parameters of its authorization request."""
+        return dict(parse_qsl(urlsplit((await self.requested(**oauth)).url("state", self.http)).query))
+
+    async def _register(self, request: Request) -> Response:
         wish = await request.json()
-        wishes.append(wish)
-        if refused := refusal(wish):
+        self.wishes.append(wish)
+        if refused := self._refusal(wish):
             return JSONResponse(refused, status_code=400)
-        client = {**wish, "client_id": "registered", "client_secret": SECRET, **given}
-        server.authorization.clients["registered"] = OAuthClientInformationFull.model_validate(client)
-        return JSONResponse({name: value for name, value in client.items() if f"hides_{name}" not in client})
-
-    server.authorization.answers["/register"] = register
-    return wishes
+        return JSONResponse(
+            {"redirect_uris": wish["redirect_uris"], "client_id": "registered", **self._given}
+        )
 
 
-def host_of(wish: dict[str, Any]) -> str | None:
+def host_of(wish: dict[str, Any]) -> str:
     (uri,) = wish["redirect_uris"]
-    return urlsplit(uri).hostname
+    return str(urlsplit(uri).hostname)
 
 
 @pytest.mark.parametrize(
@@ -69,34 +82,33 @@ def host_of(wish: dict[str, Any]) -> str | None:
     ],
 )
 async def test_registration_that_refuses_a_host_gets_the_other_one(
-    server: ProtectedServer, settings: dict[str, Json], hosts: list[str]
+    settings: dict[str, Json], hosts: list[str]
 ) -> None:
-    wishes = registering(server, lambda wish: {"error": "no"} if host_of(wish) == hosts[0] else None)
-    assert (await signed_in(server.spec(**settings))).access_token
-    assert [host_of(wish) for wish in wishes] == hosts
-    assert server.authorization.forms[0]["redirect_uri"] == wishes[1]["redirect_uris"][0]
+    server = Registrar(lambda wish: {"error": "no"} if host_of(wish) == hosts[0] else None)
+    async with open_redirection(OAuthSettings.model_validate(settings)) as redirection:
+        request = await server.requested(redirection.uris, **settings)
+    assert [host_of(wish) for wish in server.wishes] == hosts
+    assert request.redirect_uri == redirection.uris[1]
+    assert request.redirect_uri.endswith(settings.get("redirect_path", "/callback"))
 
 
-async def test_registration_that_takes_a_host_may_name_the_other(server: ProtectedServer) -> None:
-    port = closed_port()
-    theirs = [f"http://localhost:{port}/callback"]
-    wishes = registering(server, redirect_uris=theirs)
-    await signed_in(server.spec(redirect_port=port))
-    assert [host_of(wish) for wish in wishes] == ["127.0.0.1"]
-    assert server.authorization.forms[0]["redirect_uri"] == theirs[0]
+async def test_registration_that_takes_a_host_may_name_the_other() -> None:
+    server = Registrar(given={"redirect_uris": LOOPBACK[1:]})
+    assert (await server.requested()).redirect_uri == LOOPBACK[1]
+    assert [host_of(wish) for wish in server.wishes] == ["127.0.0.1"]
 
 
-async def test_registration_that_refuses_both_hosts_is_told_once(server: ProtectedServer) -> None:
+async def test_registration_that_refuses_both_hosts_is_told_once() -> None:
     codes = {"localhost": "no_name", "127.0.0.1": "no_number"}
-    wishes = registering(server, lambda wish: {"error": codes[host_of(wish)]})
-    error = await refused(server.spec())
-    assert isinstance(error, OAuthRefusedError)
-    assert (error.code, len(wishes)) == ("no_number", 2)
+    server = Registrar(lambda wish: {"error": codes[host_of(wish)]})
+    with pytest.raises(OAuthRefusedError) as caught:
+        await server.requested()
+    assert (caught.value.code, len(server.wishes)) == ("no_number", 2)
 
 
-async def test_refusal_with_http_200_is_one(server: ProtectedServer) -> None:
-    server.authorization.answers["/register"] = saying({"error": "invalid_client_metadata"})
-    assert isinstance(await refused(server.spec()), OAuthRefusedError)
+async def test_refusal_with_http_200_is_one() -> None:
+    with pytest.raises(OAuthRefusedError):
+        await Registrar(given={"error": "invalid_client_metadata"}).requested()
 
 
 @pytest.mark.parametrize(("path", "address"), [("/oauth2/callback/", "127.0.0.1"), ("/", "::1")])
@@ -137,43 +149,48 @@ BOTH = ["client_secret_post", "client_secret_basic"]
 
 
 @pytest.mark.parametrize(
-    ("offered", "keeps", "is_said", "asked"),
+    ("offered", "said", "asked", "used"),
     [
-        (None, "none", True, "none"),
-        (BOTH, "client_secret_post", True, "client_secret_post"),
-        ([*BOTH[::-1], "private_key_jwt"], "client_secret_basic", True, "client_secret_post"),
-        (["private_key_jwt", "client_secret_basic"], "client_secret_basic", False, "client_secret_basic"),
-        (["none", "client_secret_post"], "client_secret_post", False, "none"),
-        (["none", *BOTH[::-1]], "client_secret_basic", False, "none"),
-        (None, "client_secret_basic", False, "none"),
+        (None, "none", "none", "none"),
+        (BOTH, "client_secret_post", "client_secret_post", "client_secret_post"),
+        (
+            [*BOTH[::-1], "private_key_jwt"],
+            "client_secret_basic",
+            "client_secret_post",
+            "client_secret_basic",
+        ),
+        (["private_key_jwt", "client_secret_basic"], None, "client_secret_basic", "client_secret_basic"),
+        (["none", "client_secret_post"], None, "none", "client_secret_post"),
+        (["none", *BOTH[::-1]], None, "none", "client_secret_basic"),
+        (None, None, "none", "client_secret_basic"),
     ],
 )
-async def test_new_client_asks_for_what_is_offered_and_uses_one_method_for_everything(
-    server: ProtectedServer, offered: Json, keeps: str, is_said: bool, asked: str
+async def test_new_client_asks_for_a_method_that_is_offered_and_uses_what_the_server_says(
+    offered: Json, said: str | None, asked: str, used: str
 ) -> None:
-    await announce(server.authorization, SERVER_METADATA, token_endpoint_auth_methods_supported=offered)
-    secret = None if keeps == "none" else SECRET
-    hidden: dict[str, Json] = {} if is_said else {"hides_token_endpoint_auth_method": True}
-    wishes = registering(server, token_endpoint_auth_method=keeps, client_secret=secret, **hidden)
+    given = {"client_secret": None if said == "none" else SECRET, "token_endpoint_auth_method": said}
+    server = Registrar(given=given, token_endpoint_auth_methods_supported=offered)
+    assert (await server.requested()).client.auth_method == used
+    assert [wish["token_endpoint_auth_method"] for wish in server.wishes] == [asked]
+
+
+@pytest.mark.parametrize("method", BOTH)
+async def test_client_proves_who_it_is_in_one_way_everywhere(server: ProtectedServer, method: str) -> None:
+    port = closed_port()
+    server.authorization.add_client(
+        "mine", SECRET, method, redirect_uris=[f"http://127.0.0.1:{port}/callback"]
+    )
     server.authorization.expires_in = 0
-    spec = server.spec()
+    mine = {"client_id": "mine", "client_secret": SECRET, "issuer": server.authorization.issuer}
+    spec = server.spec(**mine, redirect_port=port, token_endpoint_auth_method=method)
     await logged_in(spec)
     await headers_of(spec)
     login = await login_store(NAME, spec).load()
     assert login is not None and await revoke(login, OAuthSettings())
-    assert [wish["token_endpoint_auth_method"] for wish in wishes] == [asked]
     assert server.authorization.grants == ["authorization_code", "refresh_token", "revoked", "revoked"]
     for form in server.authorization.forms:
-        assert ("client_id" in form) == (keeps != "client_secret_basic")
-        assert form.get("client_secret") == (SECRET if keeps == "client_secret_post" else None)
-
-
-async def test_manifest_says_how_its_client_is_registered(server: ProtectedServer) -> None:
-    method = "client_secret_post"  # not the first choice, which is basic
-    server.authorization.add_client("portal", SECRET, method)
-    spec = server.client_spec(SECRET, token_endpoint_auth_method=method)
-    await headers_of(spec)
-    assert server.authorization.grants == ["client_credentials"]
+        assert ("client_id" in form) == (method == "client_secret_post")
+        assert form.get("client_secret") == (SECRET if method == "client_secret_post" else None)
 
 
 async def test_token_of_a_slow_start_has_time(
@@ -184,24 +201,10 @@ async def test_token_of_a_slow_start_has_time(
     assert await headers_of(server.client_spec(SECRET))
 
 
-async def test_new_client_asks_only_for_grants_that_the_server_has(server: ProtectedServer) -> None:
-    offered = ["authorization_code", "client_credentials"]
-    await announce(server.authorization, SERVER_METADATA, grant_types_supported=offered)
-    wishes = registering(server)
-    await signed_in(server.spec())
-    assert [wish["grant_types"] for wish in wishes] == [["authorization_code"]]
-
-
-async def asked_by(spec: HttpUpstream) -> dict[str, str]:
-    """The authorization request of a login, which goes through."""
-    asked: dict[str, str] = {}
-
-    async def browser(url: str) -> None:
-        asked.update(parse_qsl(urlsplit(url).query))
-        await browse(url)
-
-    await signed_in(spec, browser)
-    return asked
+async def test_new_client_asks_only_for_grants_that_the_server_has() -> None:
+    server = Registrar(grant_types_supported=["authorization_code", "client_credentials"])
+    await server.requested()
+    assert [wish["grant_types"] for wish in server.wishes] == [["authorization_code"]]
 
 
 @pytest.mark.parametrize(
@@ -213,12 +216,11 @@ async def asked_by(spec: HttpUpstream) -> dict[str, str]:
     ],
 )
 async def test_manifest_adds_and_leaves_out_parameters_of_the_authorization_request(
-    server: ProtectedServer, parameters: Json, expected: dict[str, str]
+    parameters: Json, expected: dict[str, str]
 ) -> None:
-    registering(server, scope="tools offline_access")
-    asked = await asked_by(server.spec(scope="tools offline_access", authorize_parameters=parameters))
+    asked = await Registrar().asked(authorize_parameters=parameters)
     assert {name: asked[name] for name in ("prompt", "access_type") if name in asked} == expected
-    assert asked["code_challenge_method"] == "S256" and asked["resource"] == server.url
+    assert asked["code_challenge_method"] == "S256" and asked["resource"] == URL
 
 
 @pytest.mark.parametrize(
@@ -231,15 +233,13 @@ def test_manifest_cannot_change_what_makes_a_login_safe(name: str) -> None:
 
 @pytest.mark.parametrize("is_sent", [True, False])
 async def test_resource_is_sent_in_every_request_or_in_none(server: ProtectedServer, is_sent: bool) -> None:
-    server.authorization.add_client("portal", SECRET, redirect_uris=["http://127.0.0.1:1/callback"])
+    server.authorization.add_client("portal", SECRET)
     server.authorization.expires_in = 0
-    spec = server.spec(send_resource=is_sent)
-    assert ("resource" in await asked_by(spec)) == is_sent
-    await logged_in(spec)
-    for each in (spec, server.client_spec(SECRET, send_resource=is_sent)):
+    assert ("resource" in await Registrar().asked(send_resource=is_sent)) == is_sent
+    await logged_in(server.spec(send_resource=is_sent))
+    for each in (server.spec(send_resource=is_sent), server.client_spec(SECRET, send_resource=is_sent)):
         await headers_of(each)
-    grants = ["authorization_code", "authorization_code", "refresh_token", "client_credentials"]
-    assert server.authorization.grants == grants
+    assert server.authorization.grants == ["authorization_code", "refresh_token", "client_credentials"]
     assert {"resource" in form for form in server.authorization.forms} == {is_sent}
 
 
@@ -250,19 +250,17 @@ async def test_login_from_before_the_setting_is_renewed_without_the_resource(ser
     assert ["resource" in form for form in server.authorization.forms] == [True, False]
 
 
-async def test_pkce_that_metadata_lacks_may_be_assumed_and_is_used(server: ProtectedServer) -> None:
-    await announce(server.authorization, SERVER_METADATA, code_challenge_methods_supported=None)
-    assert isinstance(await refused(server.spec()), OAuthRefusedError)
-    assert (await asked_by(server.spec(pkce="assumed")))["code_challenge_method"] == "S256"
-    assert server.authorization.forms[0]["code_verifier"]
+async def test_pkce_that_metadata_lacks_may_be_assumed_and_is_used() -> None:
+    server = Registrar(code_challenge_methods_supported=None)
+    with pytest.raises(OAuthRefusedError):
+        await server.requested()
+    assert (await server.asked(pkce="assumed"))["code_challenge_method"] == "S256"
 
 
-async def test_portal_with_a_public_url_registers_that_and_nothing_else(server: ProtectedServer) -> None:
-    wishes = registering(server, lambda wish: {"error": "invalid_redirect_uri"})
-    spec, uri = server.spec(redirect_host="localhost"), "https://portal.example/oauth/sign-in/callback"
-    async with open_guarded_http(spec.url) as http:
-        with pytest.raises(OAuthRefusedError):
-            await CodeRequest.of(spec, await discover(spec, http), [uri], http)
-        registering(server)
-        assert (await CodeRequest.of(spec, await discover(spec, http), [uri], http)).redirect_uri == uri
-    assert [(wish["redirect_uris"], wish["application_type"]) for wish in wishes] == [([uri], "web")]
+async def test_portal_with_a_public_url_registers_that_and_nothing_else() -> None:
+    uri, oauth = "https://portal.example/oauth/sign-in/callback", {"redirect_host": "localhost"}
+    server = Registrar(lambda wish: {"error": "invalid_redirect_uri"})
+    with pytest.raises(OAuthRefusedError):
+        await server.requested([uri], **oauth)
+    assert [(wish["redirect_uris"], wish["application_type"]) for wish in server.wishes] == [([uri], "web")]
+    assert (await Registrar().requested([uri], **oauth)).redirect_uri == uri
