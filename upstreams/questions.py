@@ -15,11 +15,11 @@ import anyio
 from mcp.client.session import ClientRequestContext
 from mcp_types import INVALID_REQUEST, CreateMessageResult, ElicitResult, ErrorData, ListRootsResult
 from pydantic import BaseModel, ValidationError
+from pydantic_core import to_json
 
 from manifests.json_value import Json
 from manifests.portal_manifest import UpstreamSection
 from upstreams.errors import UpstreamIncompleteError
-from upstreams.transports.messages import unsendable
 from upstreams.transports.notifications import AbandonedRequests
 from upstreams.transports.wire import MAY_BE_OF_ABANDONED
 
@@ -136,11 +136,8 @@ class ServerRequestRouter:
                 await anyio.sleep(min(_LONGEST_PAUSE_SECONDS, 0.05 * 2**number))
             answers = {key: await self._answer_input_request(each, call) for key, each in requests.items()}
             more: dict[str, Json] = {"inputResponses": answers} if answers else {}
-            more = more if state is None else {**more, "requestState": state}
-            if unsendable(more):
-                raise UpstreamIncompleteError("its requestState or the answers cannot be sent as JSON")
             call.has_begun = True
-            raw = await send(more)
+            raw = await send(more if state is None else {**more, "requestState": state})
         raise UpstreamIncompleteError("it asks for input too often, or for too much")
 
     async def _answer_input_request(self, request: Json, call: "ActiveCall") -> dict[str, Json]:
@@ -169,8 +166,10 @@ class ServerRequestRouter:
             key = f" (`{_CAPABILITIES[method]}` of the upstream)" if method in _CAPABILITIES else ""
             raise QuestionError("question_refused", f"the manifest does not allow {method[:100]}{key}")
         answer = await request_handler.answer(method, params)
-        if unsendable(answer):
-            raise QuestionError("question_unanswered", "the client's answer cannot be sent as JSON")
+        try:
+            to_json(answer)  # below this point it would end the connection, with all calls on it
+        except ValueError:
+            raise QuestionError("question_unanswered", "the client's answer cannot be sent as JSON") from None
         return answer
 
     async def _answer_request(

@@ -24,7 +24,7 @@ from upstreams import errors
 from upstreams.health import Diagnostics
 from upstreams.questions import ActiveCall, ServerRequestHandler, ServerRequestRouter
 from upstreams.tools import RecordedTool, ToolResult, read_listing, read_result
-from upstreams.transports.messages import failure_of, unsendable
+from upstreams.transports.messages import failure_of
 from upstreams.transports.wire import ProgressHandler, Wire, is_closed
 
 MOST_EXTENSION: Final = 10
@@ -142,8 +142,6 @@ class Session:
         """The complete raw answer. Runs in the caller's task, so no failure of the connection can cancel the caller."""
         if self.wire.ending.ended.is_set():
             raise errors.UpstreamUnavailableError(await self.wire.ending.explain())
-        if fault := unsendable(call.params):
-            raise errors.UpstreamArgumentError(f"the arguments cannot be sent as JSON: {fault}")
         began = self._loop.time()
         scope = anyio.CancelScope(deadline=deadline)
         active = self.questions.begin(call.request_handler)

@@ -35,7 +35,7 @@ from upstreams.health import Diagnostics
 from upstreams.http_client import Guard, Route, guarded_client, origin
 from upstreams.transports import http_errors
 from upstreams.transports.http_credentials import SUBJECT, HttpCredentials
-from upstreams.transports.messages import InboundLimits, MessageReader, failure_of, is_answer_to
+from upstreams.transports.messages import InboundLimits, MessageReader, encoded, failure_of, is_answer_to
 from upstreams.transports.wire import Wire
 
 _WRITE_SECONDS: Final = 60.0
@@ -172,8 +172,7 @@ class HttpTransport(AsyncResource):
             **self._headers(),
             **(stamped or {}),
         }
-        body = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
-        return await self._request("POST", headers, body, _subject(item.message))
+        return await self._request("POST", headers, encoded(item.message), _subject(item.message))
 
     async def _request(
         self, method: str, headers: Mapping[str, str], body: bytes = b"", subject: str = ""

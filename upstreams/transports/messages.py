@@ -20,10 +20,10 @@ from mcp_types import (
     JSONRPCResponse,
     RequestId,
 )
-from pydantic_core import PydanticSerializationError, from_json, to_json
+from pydantic_core import from_json
 
 from manifests.json_value import Json
-from upstreams.errors import UpstreamAnswerError, UpstreamCutOffError, UpstreamError
+from upstreams.errors import UpstreamAnswerError, UpstreamArgumentError, UpstreamCutOffError, UpstreamError
 from upstreams.health import Diagnostics
 
 UNSOLICITED_AT_ONCE: Final = 10_000.0
@@ -264,13 +264,12 @@ def known_handshake(result: dict[str, Json]) -> dict[str, Json]:
     return known
 
 
-def unsendable(value: Json) -> str:
-    """Why a value cannot be serialized as JSON, such as a lone surrogate; "" if it can."""
+def encoded(message: JSONRPCMessage) -> bytes:
+    """The message as JSON. Raises UpstreamArgumentError: a value cannot be serialized, such as a lone surrogate."""
     try:
-        to_json(value)
-    except (PydanticSerializationError, ValueError) as error:
-        return str(error) or type(error).__name__
-    return ""
+        return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+    except ValueError as error:
+        raise UpstreamArgumentError(f"the arguments cannot be sent as JSON: {error}") from None
 
 
 def failed_answer(request_id: RequestId | None, failure: UpstreamError) -> JSONRPCError:

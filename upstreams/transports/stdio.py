@@ -23,7 +23,7 @@ from manifests.portal_manifest import StdioUpstream
 from upstreams.errors import UpstreamCutOffError, UpstreamUnreadError
 from upstreams.health import Diagnostics
 from upstreams.transports.child_process import crash_reason, open_child
-from upstreams.transports.messages import InboundLimits, MessageReader
+from upstreams.transports.messages import InboundLimits, MessageReader, encoded
 from upstreams.transports.wire import Ending, Wire
 
 _MAX_UNREAD_BYTES: Final = 64 * 1024 * 1024
@@ -134,7 +134,12 @@ class ChildInput(AsyncResource):
         Raises UpstreamUnreadError: as `send`.
         """
         is_busy = self._turn.locked() or self._stdin.transport.get_write_buffer_size()
-        if self.fault or is_busy or self._stdin.is_closing() or len(line := _line(item)) > _SHORT_BYTES:
+        if (
+            self.fault
+            or is_busy
+            or self._stdin.is_closing()
+            or len(line := encoded(item.message) + b"\n") > _SHORT_BYTES
+        ):
             return False
         self._stdin.write(line)
         if self._stdin.is_closing():  # nothing was written
@@ -151,7 +156,7 @@ class ChildInput(AsyncResource):
             UpstreamUnreadError: The child certainly did not get the whole request.
             anyio.BrokenResourceError: It may have got the request, and gets nothing further.
         """
-        line = _line(item)
+        line = encoded(item.message) + b"\n"
         if isinstance(item.message, JSONRPCRequest):
             async with self._turn:
                 await self._queue(line)
@@ -185,7 +190,3 @@ class ChildInput(AsyncResource):
 
     async def aclose(self) -> None:
         """Do nothing: the process owns the pipe."""
-
-
-def _line(item: SessionMessage) -> bytes:
-    return item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
