@@ -70,9 +70,6 @@ class AuthorizationServer:
         """Instead of its own, by path."""
         self.told_issuer: str | None = None
         """The issuer in its redirect (RFC 9207)."""
-        self.may_answer: anyio.Event | None = None
-        """`hold` sets it."""
-        self.is_asked = anyio.Event()
         self._codes: dict[str, AuthorizationCode] = {}
         self._access: dict[str, AccessToken] = {}
         self._refresh: dict[str, RefreshToken] = {}
@@ -93,12 +90,6 @@ class AuthorizationServer:
     def tokens(self) -> list[str]:
         """Every token that it ever gave."""
         return [*self._access, *self._refresh, *self._spent]
-
-    def hold(self) -> anyio.Event:
-        """From now on no token is given until the event is set."""
-        self.is_asked = anyio.Event()
-        self.may_answer = anyio.Event()
-        return self.may_answer
 
     def expire(self) -> None:
         """Access tokens no longer work; refresh tokens do."""
@@ -148,9 +139,6 @@ class AuthorizationServer:
     ) -> None:
         self.forms.append(form)
         self.grants.append(form.get("grant_type", ""))
-        self.is_asked.set()
-        if self.may_answer is not None:
-            await self.may_answer.wait()
         if form.get("grant_type") == "client_credentials":
             response = await self._client_credentials(Request(scope, receive), form)
             await response(scope, receive, send)

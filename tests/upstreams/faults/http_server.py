@@ -4,7 +4,6 @@ import asyncio
 import gzip
 import json
 import socket
-import ssl
 import struct
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -68,7 +67,7 @@ class Exchange:
     @property
     def has_gone(self) -> bool:
         """Whether the other side has closed the connection, or the test is over."""
-        return self._writer.is_closing() or self.server.is_over
+        return self._writer.is_closing() or self.server.over.is_set()
 
     def close(self) -> None:
         self._writer.close()
@@ -81,7 +80,7 @@ class Exchange:
 
     async def hang(self) -> None:
         """Until the other side has enough of it."""
-        await self.server.until_over()
+        await self.server.over.wait()
 
     async def succeed(self) -> None:
         self.act()
@@ -111,27 +110,17 @@ class FaultyHttpServer:
         self.unasked: Fault | None = None
         """The answer to a GET that resumes nothing; None refuses it."""
         self.known: set[str] = set()
-        self.connections = 0
         self.port = 0
-        self._over = asyncio.Event()
-
-    @property
-    def is_over(self) -> bool:
-        return self._over.is_set()
-
-    async def until_over(self) -> None:
-        await self._over.wait()
+        self.over = asyncio.Event()
 
     @asynccontextmanager
-    async def serving(
-        self, port: int = 0, tls: ssl.SSLContext | None = None
-    ) -> AsyncIterator["FaultyHttpServer"]:
-        server = await asyncio.start_server(self._converse, "127.0.0.1", port, ssl=tls)
+    async def serving(self) -> AsyncIterator["FaultyHttpServer"]:
+        server = await asyncio.start_server(self._converse, "127.0.0.1")
         self.port = server.sockets[0].getsockname()[1]
         try:
             yield self
         finally:
-            self._over.set()
+            self.over.set()
             server.close()
 
     @property
@@ -139,18 +128,16 @@ class FaultyHttpServer:
         return f"http://127.0.0.1:{self.port}/mcp"
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
         with suppress(ConnectionError, asyncio.IncompleteReadError):
             while not writer.is_closing():
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
                 headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
                 body = await reader.readexactly(int(headers.get("content-length", 0)))
-                verb, path, _ = head[0].split()
-                await self._answer(verb, path, headers, body, writer)
+                await self._answer(head[0].split()[0], headers, body, writer)
         writer.close()
 
     async def _answer(
-        self, verb: str, path: str, headers: dict[str, str], body: bytes, writer: asyncio.StreamWriter
+        self, verb: str, headers: dict[str, str], body: bytes, writer: asyncio.StreamWriter
     ) -> None:
         message = json.loads(body) if verb == "POST" else {}
         exchange = Exchange(self, writer, message)
