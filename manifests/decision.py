@@ -31,7 +31,6 @@ class Decision:
     """
 
     verdict: Literal["allow", "deny"]
-    """`authorize()` matches both. Everything else reads `granted`, where a third value would mean a refusal."""
     rule: str
     where: str
     grant: str = ""

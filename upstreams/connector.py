@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 import anyio
 import mcp_types as types
-from mcp.client import ClientSession, IncomingMessage
+from mcp.client import ClientSession
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import LATEST_MODERN_VERSION
 from pydantic import ValidationError
@@ -108,7 +108,6 @@ class Connector:
                 opening = ClientSession(
                     dispatcher=wire,
                     read_timeout_seconds=self.spec.connect_seconds + 1,
-                    message_handler=self._note_unreadable,
                     client_info=client_info(),
                     **questions.callbacks(),
                 )
@@ -134,7 +133,7 @@ class Connector:
             raise HandshakeUnansweredError(reason) from None
         except MCPError as error:
             raise await _start_failure(error, wire) from error
-        except (errors.UpstreamLostError, errors.UpstreamTimeoutError, errors.UpstreamUnreadError) as error:
+        except (errors.UpstreamLostError, errors.UpstreamUnreadError) as error:
             raise errors.UpstreamUnavailableError(await wire.ending.explain()) from error
         if self.store is not None and (ignored_probe or self.handshake.probe_was_fatal):
             await self.store.keep_handshake_first()
@@ -168,11 +167,6 @@ class Connector:
         tools = await session.list_tools(self.diagnostics) if listed_by is None else listed_by.tools
         session.revision.use(tools)
         return tools
-
-    async def _note_unreadable(self, message: IncomingMessage) -> None:
-        if isinstance(message, Exception):
-            problem = (str(message).splitlines() or [""])[0]
-            self.diagnostics.note(f"sent something unreadable: {type(message).__name__}: {problem}")
 
 
 async def _negotiate(client: ClientSession, wire: Wire, handshake_first: bool) -> bool:

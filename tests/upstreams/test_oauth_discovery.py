@@ -276,7 +276,7 @@ async def test_other_encodings_are_told(coding: str) -> None:
 
 
 async def test_what_decompresses_without_end_is_given_up() -> None:
-    bomb = coded({"access_token": "t" * 50 * MAX_ANSWER_BYTES}, "gzip")
+    bomb = coded({"access_token": "t" * 4 * MAX_ANSWER_BYTES}, "gzip")
     with pytest.raises(OAuthUnreachableError, match=str(MAX_ANSWER_BYTES)):
         await token_of(bomb)
 

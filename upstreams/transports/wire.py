@@ -153,8 +153,6 @@ class Wire(JSONRPCDispatcher):
             if isinstance(failure, UpstreamCutOffError):
                 self.ending.cut_off(failure)
             raise MCPError(types.INTERNAL_ERROR, str(failure), failure) from failure
-        except MCPError:
-            raise
         except Exception as error:  # what a stranger sends may raise anything: the call alone fails
             log.exception("answer_not_read", method=request.method)
             unread = UpstreamAnswerError(f"the answer cannot be read: {describe(error)}")
@@ -272,7 +270,7 @@ class _Incoming(ObjectReceiveStream[Any]):
     async def receive(self) -> Any:
         try:
             async for item in self._stream:
-                if not isinstance(item, SessionMessage) or self._wire.is_wanted(item):
+                if self._wire.is_wanted(item):
                     return item
         except UpstreamCutOffError as error:
             self._wire.ending.cut_off(error)
