@@ -194,7 +194,7 @@ class HttpTransport(AsyncResource):
                 with anyio.move_on_after(NOTICE_SECONDS if is_notice else self.spec.connect_seconds):
                     response = await self._post(item)
                     problem = http_errors.status_line(response) if response.is_error else ""
-                    await _read_prefix(response)
+                    await self._prefix(response)
         except UpstreamError as error:
             problem = str(error)
         if problem:
@@ -233,6 +233,17 @@ class HttpTransport(AsyncResource):
     async def _hand_over(self, message: SessionMessage) -> None:
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):  # the connection has ended
             await self._inbox.send(message)
+
+    async def _prefix(self, response: httpx2.Response) -> bytes:
+        """The first `_ERROR_BYTES` of a body that is not an answer, masked; b"" if it is compressed."""
+        body = bytearray()
+        async with aclosing(response):
+            with suppress(UpstreamError):  # a partial body is enough
+                async for chunk in _chunks(response):
+                    body += chunk
+                    if len(body) >= _ERROR_BYTES:
+                        break
+        return self.credentials.mask.in_json(bytes(body[:_ERROR_BYTES]))
 
     async def _events(self, response: httpx2.Response) -> AsyncGenerator[httpx2.ServerSentEvent]:
         """The events of a response, until it ends or breaks off. Raises UpstreamError: one is too long."""
@@ -311,10 +322,7 @@ class StreamableHttp(HttpTransport):
                     add(len(chunk))
                     body += chunk
             return bytes(body)
-        start, redact = (
-            self.credentials.mask.in_json(await _read_prefix(response)),
-            self.reader.diagnostics.redact,
-        )
+        start, redact = await self._prefix(response), self.reader.diagnostics.redact
         if response.is_success:
             raise UpstreamAnswerError(
                 f"the answer is {kind or 'untyped'} instead of JSON: {redact.excerpt(start)!r}"
@@ -373,9 +381,8 @@ class StreamableHttp(HttpTransport):
             return response
         await response.aclose()
         if response.is_server_error:
-            self.reader.diagnostics.note(
-                f"the event stream cannot be opened: {http_errors.status_line(response)}"
-            )
+            status = http_errors.status_line(response)
+            self.reader.diagnostics.note(f"the event stream cannot be opened: {status}")
         return response.status_code
 
     async def _listen(self) -> None:
@@ -424,10 +431,7 @@ class HttpWithSse(HttpTransport):
     async def _ask(self, item: SessionMessage, request: JSONRPCRequest) -> None:
         # Some servers respond to the POST only after the work; the wire cancels it once the answer has come.
         response = await self._post(item)
-        body, redact = (
-            self.credentials.mask.in_json(await _read_prefix(response)),
-            self.reader.diagnostics.redact,
-        )
+        body, redact = await self._prefix(response), self.reader.diagnostics.redact
         if response.is_success:
             self._is_known = True
             return
@@ -470,15 +474,3 @@ async def _chunks(response: httpx2.Response) -> AsyncIterator[bytes]:
 def _units(chunk: bytes) -> int:
     """What a chunk counts as, because of its size."""
     return _UNITS_PER_SMALL_CHUNK if len(chunk) < _SMALL_CHUNK_BYTES else 0
-
-
-async def _read_prefix(response: httpx2.Response) -> bytes:
-    """The first `_ERROR_BYTES` of a body that is not an answer; b"" if it is compressed."""
-    body = bytearray()
-    async with aclosing(response):
-        with suppress(UpstreamError):  # a partial body is enough
-            async for chunk in _chunks(response):
-                body += chunk
-                if len(body) >= _ERROR_BYTES:
-                    break
-    return bytes(body[:_ERROR_BYTES])
