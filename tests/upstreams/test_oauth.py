@@ -29,6 +29,7 @@ from upstreams.errors import (
     UpstreamDownError,
     UpstreamError,
     UpstreamRefusedError,
+    UpstreamRightsError,
     UpstreamTimeoutError,
 )
 from upstreams.oauth import tokens
@@ -103,6 +104,7 @@ async def test_tools_refused_alone_spend_few_refresh_tokens_and_need_no_login(
                 with pytest.raises(UpstreamRefusedError) as caught:
                     await fleet[NAME].call(tool_name, {}, seconds=DEADLINE_SECONDS)
                 assert (caught.value.code, caught.value.outcome) == ("upstream_unauthorized", "failed")
+                assert turn == 0 or isinstance(caught.value, UpstreamRightsError)
             assert turn or await echo(fleet, a=1) == {"a": 1}, "at first they are refused in a row"
         assert server.authorization.grants == ["authorization_code", *["refresh_token"] * 2]
         assert fleet.history[-1][1] == "ready" and fleet[NAME].connector.opened == 2
