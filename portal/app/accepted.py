@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import shlex
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -20,15 +19,7 @@ import structlog
 from manifests.errors import ManifestError
 from manifests.loader import read_files, written
 from manifests.manifest import Manifest
-from manifests.own_files import (
-    UNFINISHED,
-    ManifestFiles,
-    check_state,
-    differing,
-    lock_path,
-    state_folder,
-    write_whole,
-)
+from manifests.own_files import ManifestFiles, check_state, differing, lock_path, state_folder, write_whole
 from manifests.references import env_path
 from portal.app.running import PORTALS, RunningPortal, announced, running_portals
 
@@ -82,11 +73,8 @@ class Acceptance:
                 write_whole(copy, content)
         write_whole(self.record, json.dumps(files.hashes).encode())
         if not portals_of(self.path):  # running portals may use their component for long
-            for path in {*self.folder.iterdir()} - {*copies, self.record, self.folder / "held"}:
-                with suppress(FileNotFoundError):
-                    # A portal that starts at this moment writes such a file.
-                    if not path.name.startswith(UNFINISHED) or time.time() - path.stat().st_mtime > 60:
-                        path.unlink()
+            for path in {*self.folder.glob("?" * 64)} - copies.keys():
+                path.unlink(missing_ok=True)
 
     def with_copies(self, manifest: Manifest) -> Manifest:
         """The manifest with the accepted copy of its component, if there is one: no one else changes that."""

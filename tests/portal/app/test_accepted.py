@@ -54,14 +54,6 @@ def test_first_start_and_a_change_while_nothing_ran_apply_and_are_logged(after_a
         assert not waiting(after_a_run)
 
 
-def test_kernel_that_is_switched_on_waits_for_a_person(after_a_run: Path) -> None:
-    kill_portal_of(after_a_run)
-    after_a_run.write_text("profiles: {first: {}}\nserver: {kernels: {javascript: true}}\n")
-    files, held = choose_files(after_a_run)
-    assert held == ("portal.yaml",)
-    assert parse_manifest(files, {}).portal.server.switched_on == ("python",)
-
-
 def test_added_file_that_others_can_read_is_a_change(after_a_run: Path) -> None:
     kill_portal_of(after_a_run)
     after_a_run.with_name("portal.env").touch(0o644)
@@ -148,13 +140,7 @@ def test_copies_are_readable_by_their_owner_only_and_old_ones_are_removed(after_
     after_a_run.with_name("portal.env").touch(0o600)
     after_a_run.write_text(SECOND)
     folder = Acceptance(after_a_run).folder
-    of_another = folder / f"{UNFINISHED}x"  # of a portal that starts at the same moment
-    of_a_killed = folder / f"{UNFINISHED}y"
-    for path in (of_another, of_a_killed):
-        path.touch(0o600)
-    os.utime(of_a_killed, (0, 0))
     keep_accepted(read_files(after_a_run, {}))
-    assert of_another.exists() and not of_a_killed.exists()
     assert not folder.stat().st_mode & 0o077
     copies = [each for each in folder.iterdir() if len(each.name) == 64]
     assert len(copies) == 2
