@@ -73,7 +73,7 @@ async def measured(tools: int, rounds: int) -> list[dict[str, Any]]:
         async with AsyncExitStack() as stack:
             opened = {
                 "without": await stack.enter_async_context(
-                    open_portal(manifest, lambda line: None, runs="none")
+                    open_portal(manifest, lambda line: None, runs="unkept")
                 ),
                 "with": await stack.enter_async_context(open_portal(manifest, lambda line: None)),
             }

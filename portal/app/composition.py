@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -52,6 +52,10 @@ from upstreams.redaction import Redaction
 
 log = structlog.get_logger()
 
+RunsHere: TypeAlias = Literal["all", "own", "unkept", "none"]
+"""Which runs a portal has: all of its store, only those that it begins itself, or unkept ones, without a store. With
+"none" it has no sandbox either."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class OpenPortal(Portal):
@@ -63,23 +67,20 @@ async def open_portal(
     manifest: Manifest,
     progress: Callable[[str], None],
     *,
-    runs_scripts: bool = True,
     profile: str | None = None,
     bound: Collection[str] = (),
     only: Collection[str] | None = None,
     await_upstreams: AwaitUpstreams | None = None,
-    runs: Literal["all", "own", "none"] = "all",
+    runs: RunsHere = "all",
     address: Address | None = None,
     sandbox: Sandbox | None = None,
 ) -> AsyncIterator[OpenPortal]:
     """Start upstreams, sandbox and checker concurrently, without waiting for them.
 
-    `progress` is called with a line when something takes seconds. Without `runs_scripts` there is no sandbox and no
-    store of runs. With `runs` "own" the portal resumes only runs that it began itself; with "none" it has no store.
-    `profile` applies to all callers except those bound to a profile in `bound`. `only` names the upstreams that may
-    start, by default all. `await_upstreams` waits for those of a script; by default at most `server.start_seconds`.
-    `address` is where the portal is served over HTTP. `sandbox` is an open sandbox that the portal uses instead
-    of its own, and leaves open.
+    `progress` is called with a line when something takes seconds. `profile` applies to all callers whom the manifest
+    binds to none of `bound`. `only` names the upstreams that may start, by default all. `await_upstreams` waits for
+    those of a script; by default at most `server.start_seconds`. `address` is where the portal is served over HTTP.
+    `sandbox` is an open sandbox that the portal uses instead of its own, and leaves open.
 
     Raises:
         AuditError: The audit log cannot be written to.
@@ -94,9 +95,11 @@ async def open_portal(
     middleware = load_middleware(manifest.portal.middleware, manifest.folder, manifest.modules)
     async with AsyncExitStack() as stack:
         redact = Redaction(manifest.hidden)
-        telemetry = await _open_telemetry(stack, manifest, redact) if runs_scripts else NO_TELEMETRY
-        place, is_kept = places.place_of(manifest), runs_scripts and runs != "none"
-        kept, shared = await _open_stores(stack, manifest, place, address, is_kept=is_kept)
+        telemetry = NO_TELEMETRY if runs == "none" else await _open_telemetry(stack, manifest, redact)
+        is_kept, is_shared = runs in ("all", "own"), manifest.portal.runs.is_shared
+        place = places.place_of(manifest)
+        store = await _open_store(stack, manifest, place, address) if is_kept or is_shared else None
+        kept, shared = store if is_kept else None, store if is_shared else None
         audit = await open_audit(manifest, shared, telemetry.refusals)
         stack.callback(audit.close)
         where_files = partial(manifest.where, "capabilities", "files")
@@ -127,7 +130,7 @@ async def open_portal(
         kernels = Kernels(manifest, stack, progress, component, components if kept else None, sandbox)
         observe_portal(telemetry, fleet, kernels.opened.values)
         async with anyio.create_task_group() as tasks:
-            if runs_scripts:
+            if runs != "none":
                 tasks.start_soon(kernels.hold)
             tasks.start_soon(sessions.keep)
             service = Runs(manifest, kept, components, tasks, address)
@@ -196,17 +199,14 @@ async def _open_telemetry(stack: AsyncExitStack, manifest: Manifest, mask: Redac
     return exported
 
 
-async def _open_stores(
-    stack: AsyncExitStack, manifest: Manifest, place: places.Place, address: Address | None, *, is_kept: bool
-) -> tuple[RunStore | None, RunStore | None]:
-    """The store of the runs of a portal at this address, and the store that it shares with others. They may be one.
+async def _open_store(
+    stack: AsyncExitStack, manifest: Manifest, place: places.Place, address: Address | None
+) -> RunStore | None:
+    """The store of a portal at this address; None if the default one cannot be used.
 
-    The first is None unless `is_kept`, or if the default store cannot be used. The second has the portal's logins, and
-    perhaps its audit log; None if nothing is shared. Raises StoreError: the manifest's own store cannot be used.
+    Raises StoreError: the manifest's own one cannot.
     """
     settings = manifest.portal.runs
-    if not (is_kept or settings.is_shared):
-        return None, None
     on_note = partial(add_messages, webhooks=settings.webhooks, base=public_url(settings, address))
     try:
         holder = stack.enter_context(places.present(place))
@@ -216,6 +216,6 @@ async def _open_stores(
         if settings.store or not isinstance(error.__cause__, OSError):
             raise
         log.warning("runs_not_durable", reason=str(error), trail="off")
-        return None, None
+        return None
     stack.push_async_callback(store.close)
-    return store if is_kept else None, store if settings.is_shared else None
+    return store

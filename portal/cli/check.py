@@ -103,7 +103,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
         how = "Pass it with --config, $MCP_CODE_PORTAL_CONFIG or as ./portal.yaml."
         findings.notes.append(f"{NO_UPSTREAMS} {SMALLEST_MANIFEST}. {how}")
     async with open_portal(
-        manifest, terminal.note, profile=options.profile, only=names, runs="none"
+        manifest, terminal.note, profile=options.profile, only=names, runs="unkept"
     ) as portal:
         portal.fleet.want_all()
         if name is None:

@@ -52,7 +52,7 @@ async def stubs(manifest: Manifest, options: Namespace, terminal: Terminal) -> i
     if not manifest.portal.upstreams:
         terminal.note(f"notice: {NO_UPSTREAMS} {SMALLEST_MANIFEST}")
     async with open_portal(
-        manifest, terminal.note, runs_scripts=False, profile=options.profile, only=names
+        manifest, terminal.note, runs="none", profile=options.profile, only=names
     ) as portal:
         await upstreams_tried(portal.fleet, terminal, names)
         library = (await portal.catalog.fresh()).library

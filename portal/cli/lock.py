@@ -41,7 +41,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     # Imported here, because the SDK behind it takes half a second.
     from portal.app.composition import open_portal
 
-    async with open_portal(manifest, terminal.note, runs_scripts=False) as portal:
+    async with open_portal(manifest, terminal.note, runs="none") as portal:
         portal.fleet.want_all()
         await upstreams_tried(portal.fleet, terminal)
         silent = {each.name: str(each.state) for each in portal.fleet if not each.state.is_well}

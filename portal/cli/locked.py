@@ -43,7 +43,7 @@ async def opened_search(
         from portal.app.composition import open_portal
 
         async with open_portal(
-            manifest, terminal.note, runs_scripts=False, profile=options.profile, only=names
+            manifest, terminal.note, runs="none", profile=options.profile, only=names
         ) as portal:
             await upstreams_tried(portal.fleet, terminal, names)
             yield portal.docs_search

@@ -205,7 +205,7 @@ async def test_the_extension_is_announced(client: Wire) -> None:
 async def test_without_a_store_there_are_no_tasks(tmp_path: Path) -> None:
     manifest = load_manifest(write_manifest(tmp_path, {}), {}, fetch_secrets)
     async with (
-        open_portal(manifest, lambda line: None, runs="none") as portal,
+        open_portal(manifest, lambda line: None, runs="unkept") as portal,
         Client(build_server(portal), extensions=[TaskClient()]) as client,
     ):
         assert not client.server_capabilities.extensions
