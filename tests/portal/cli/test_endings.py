@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import select
 import signal
 import subprocess
@@ -12,15 +11,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import httpx2
-import pytest
-
 from tests.acceptance.process_tree import ProcessTree
 from tests.portal.app.test_signed_in_streams import HELLO
 from tests.portal.commands import COMMAND_SECONDS, started
 from tests.portal.peers import raw, raw_tools, write_manifest
-
-CANCEL = "mcp-code-portal runs cancel"
 
 
 @contextmanager
@@ -68,46 +62,20 @@ def wait_for_writer(fifo: Path) -> None:
         os.close(reader)
 
 
-@pytest.mark.parametrize(("sent", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_script_tells_what_calls_in_flight_may_have_done(
-    tmp_path: Path, sent: signal.Signals, status: int
-) -> None:
-    limits, as_json = {"limits": {"parallel_calls": 2}}, sent == signal.SIGINT
+def test_a_script_tells_what_calls_in_flight_may_have_done(tmp_path: Path) -> None:
+    limits = {"limits": {"parallel_calls": 2}}
     write_manifest(tmp_path, {"raw": raw(tools=raw_tools("echo", "hang"))}, capabilities=limits)
     os.mkfifo(fifo := tmp_path / "fifo")
     calls = f"raw.echo(), raw.hang(), raw.hang(acts_on={str(fifo)!r}), raw.echo()"
     (tmp_path / "script.py").write_text(f"import asyncio\nawait asyncio.gather({calls})")
-    with running("run", "script.py", *(["--json"] if as_json else []), cwd=tmp_path) as process:
+    with running("run", "script.py", cwd=tmp_path) as process:
         wait_for_writer(fifo)
-        assert ended_by(process, sent) == status
-        out, err = process.communicate()
-        assert "cut off" not in err and "Traceback" not in err
-    if as_json:
-        answer = json.loads(out)
-        assert (answer["status"], answer["error"]["code"]) == ("error", "cancelled")
-        states = [row["state"] for row in answer["calls"]]
-    else:
-        rows = [line.split() for line in err.splitlines()]
-        states = [row[1] for row in rows if row and row[0].isdigit()]
-    assert states == ["done", "unknown", "unknown", "not_started"]
-
-
-def test_a_run_that_waits_for_a_person_stays_open_and_says_so(tmp_path: Path) -> None:
-    ask = {"tools": {"ask": ["raw.echo"]}}
-    write_manifest(tmp_path, {"raw": raw(tools=raw_tools("echo"))}, capabilities=ask)
-    (tmp_path / "script.py").write_text("await raw.echo()")
-    with running("run", "script.py", "--json", cwd=tmp_path) as process:
-        assert process.stderr
-        told = [process.stderr.readline() for _ in range(2)]
-        assert told[0] == "the run waits for call 1 (raw.echo)\n"
-        assert told[1].startswith("decide with: mcp-code-portal runs approve")
         assert ended_by(process, signal.SIGINT) == 130
-        out, err = process.communicate()
-    answer = json.loads(out)
-    assert (answer["status"], answer["error"]) == ("waiting", None)
-    assert (
-        f"the run stays open, and goes on in the next portal. To end it: {CANCEL} {answer['run_id']}" in err
-    )
+        _, err = process.communicate()
+    assert "cancelled: " in err and "cut off" not in err and "Traceback" not in err
+    rows = [line.split() for line in err.splitlines()]
+    states = [row[1] for row in rows if row and row[0].isdigit()]
+    assert states == ["done", "unknown", "unknown", "not_started"]
 
 
 def test_a_server_that_is_still_starting_is_ended_by_sigterm_and_not_by_a_signal_to_reload(
@@ -121,20 +89,7 @@ def test_a_server_that_is_still_starting_is_ended_by_sigterm_and_not_by_a_signal
         assert ended_by(process, signal.SIGTERM) == 143
 
 
-def test_a_server_without_a_manifest_is_not_ended_by_a_signal_to_reload(tmp_path: Path) -> None:
-    serve = running("serve", "--http", "127.0.0.1:0", cwd=tmp_path, start_new_session=True)
-    with serve as process:
-        assert process.stderr
-        url = next(
-            found[1] for line in process.stderr if (found := re.search(r"listening on (\S+)/mcp", line))
-        )
-        process.send_signal(signal.SIGHUP)
-        assert httpx2.get(f"{url}/healthz").text == "ok\n"
-        assert ended_by(process, signal.SIGTERM) == 0
-
-
-@pytest.mark.parametrize(("sent", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
-def test_a_server_on_stdio_whose_client_stays(tmp_path: Path, sent: signal.Signals, status: int) -> None:
+def test_a_server_on_stdio_whose_client_stays(tmp_path: Path) -> None:
     write_manifest(tmp_path, {"raw": raw()})
     with running("serve", cwd=tmp_path) as process:
         assert process.stdin and process.stdout and process.stderr
@@ -142,4 +97,4 @@ def test_a_server_on_stdio_whose_client_stays(tmp_path: Path, sent: signal.Signa
         process.stdin.flush()
         assert "mcp-code-portal" in process.stdout.readline()
         assert any("upstream_connected" in line for line in process.stderr)
-        assert ended_by(process, sent) == status
+        assert ended_by(process, signal.SIGTERM) == 0

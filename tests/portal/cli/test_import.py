@@ -106,11 +106,6 @@ def test_what_was_found_is_shown_and_written_without_values(person: Person) -> N
             {"command": "./x", "args": ["WORK/y"], "cwd": "WORK"},
         ),
         (
-            "cursor-project",
-            {"command": "x", "env": {"ROOT": "${workspaceFolder}/y"}},
-            {"command": "x", "env": {"ROOT": "WORK/y"}, "cwd": "WORK"},
-        ),
-        (
             "gemini",
             {"command": "x", "env": {"REGION": "$AWS_REGION", "DATA": "$HOME/data"}},
             {"command": "x", "env": {"REGION": "${AWS_REGION}", "DATA": "${HOME}/data"}},
@@ -146,7 +141,6 @@ def test_references_and_secrets_in_arguments_become_references(
         ("cursor", [], "not an object"),
         ("cursor", {}, "neither a command nor a URL"),
         ("cursor", {"command": "x", "disabled": True}, "disabled"),
-        ("cursor", {"command": "npx -y server"}, "write them as args"),
         ("cursor", {"command": "npx @scope/x"}, "write them as args"),
         ("cursor", {"command": "/bin/x --stdio"}, "write them as args"),
         ("cursor", {"command": "x", "args": "y"}, "not a list of strings"),
@@ -205,7 +199,6 @@ def test_only_the_clients_that_are_asked_for_are_read(person: Person) -> None:
 @pytest.mark.parametrize(
     ("client", "content", "line"),
     [
-        ("cursor", '{\n"mcpServers": ', 2),
         ("cursor", '// mine\n{"mcpServers": {"a" 1}}', 2),
         ("codex", "a = 1\n[mcp_servers", 2),
         ("cursor", b'{\n"a": "\xff"}', 2),
@@ -297,20 +290,17 @@ def servers_of(path: Path) -> dict[str, Json]:
     return dict(found.get("mcpServers", found.get("servers")))
 
 
-READ_ONLY = [name for name in FILES if name.startswith(("zed", "opencode", "goose"))]
-
-
-@pytest.mark.parametrize("client", READ_ONLY)
+@pytest.mark.parametrize("client", ["zed", "opencode", "goose"])
 def test_file_with_other_settings_is_only_read(person: Person, client: str) -> None:
     before = person.servers(client, time=TIME).read_bytes()
-    done = person("--project", ".", "--install", client)
+    done = person("--install", client)
     assert done.returncode == 1 and f"serve --config {person.manifest}" in done.stderr
     assert person.path(client).read_bytes() == before and not person.manifest.exists()
-    assert person("--project", ".").returncode == 0
+    assert person().returncode == 0
     assert "time" in load_manifest(person.manifest, {}).portal.upstreams
 
 
-@pytest.mark.parametrize("client", [name for name in FILES if name not in READ_ONLY])
+@pytest.mark.parametrize("client", ["claude-code", "vscode-project", "codex", "cursor"])
 def test_portal_takes_the_place_of_the_servers_and_undo_gives_them_back(person: Person, client: str) -> None:
     if client.startswith("codex"):
         path = person.write(client, CODEX)

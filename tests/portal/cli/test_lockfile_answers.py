@@ -3,8 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -25,9 +23,7 @@ QUESTIONS = (
     "search",
     "search read --full --upstream up",
     "search b_c --json",
-    "search x --upstream other",
     "explain b_c --json",
-    "explain up.ping",
     'explain up.read_file --arguments {"path":5}',
     "explain up.wipe --profile none",
     "explain up.resources/read",
@@ -88,15 +84,3 @@ def test_changed_section_is_listed_anew(portal: PortalCommand, folder: Path) -> 
     written(folder, call_seconds=8)
     (folder / "portal.lock").unlink()
     assert not is_from_lock(portal, folder, "search")
-
-
-def test_lockfile_needs_no_sdk(folder: Path) -> None:
-    sdk = "{'mcp', 'mcp_types', 'starlette', 'uvicorn', 'wasmtime', 'httpx2'}"
-    code = (
-        "import sys; from portal.cli import parser; from portal.cli.command_line import run_command as run; "
-    )
-    code += "[run(parser.parse_arguments(each)) for each in (['explain', 'up.wipe'], ['search', 'read'])]; "
-    code += f"print({sdk} & {{*sys.modules}}, file=sys.stderr)"
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=folder)
-    assert done.stderr.endswith("set()\n") and "up.wipe: " in done.stdout and "up.read_file(" in done.stdout

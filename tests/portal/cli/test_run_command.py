@@ -138,4 +138,5 @@ async def test_interrupted_it_says_that_a_run_which_has_waited_stays_open(
         command.scope.cancel()
     (answer,) = command.told.results
     assert (answer["status"], answer["error"]) == ("running", None)
-    assert command.told.notes[-1].startswith("the run stays open, and goes on in the next portal.")
+    told = f"the run stays open, and goes on in the next portal. To end it: mcp-code-portal runs cancel {answer['run_id']}"
+    assert command.told.notes[-1].startswith(told)
