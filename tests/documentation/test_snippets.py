@@ -20,7 +20,7 @@ from manifests.errors import ManifestError
 from manifests.json_value import Json
 from manifests.loader import load_manifest
 from manifests.references import SecretError, SecretReference
-from portal.cli.parser import parse_arguments
+from portal.cli.parser import argument_parser
 from tests.portal.peers import Act, Peer, opened, schema, structured, text, tool
 
 ROOT = Path(__file__).parents[2]
@@ -151,9 +151,12 @@ def test_programs_can_be_compiled(subtests: pytest.Subtests) -> None:
                 compile(block.source, block.place, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
+PARSER = argument_parser()
+
+
 def is_accepted(arguments: list[str]) -> bool:
     try:
-        parse_arguments(arguments)
+        PARSER.parse_args(arguments)
     except SystemExit as ended:
         return ended.code == 0
     return True

@@ -24,7 +24,7 @@ from portal.app.http_access import LOOPBACK_NAMES
 from tests.acceptance.portal_process import COMMAND, STOP_SECONDS, HttpPortal, http_model, listening_url
 from tests.packaging.source_tree import ROOT
 from tests.ports import closed_port
-from tests.postgres import postgres_server
+from tests.postgres import Postgres, postgres_server
 
 pytestmark = pytest.mark.servers
 
@@ -36,14 +36,12 @@ TAKE_OVER_SECONDS = 60
 
 
 @contextmanager
-def replica(
-    service: dict[str, Any], store: str, manifest: Path = EXAMPLE / "portal.yaml"
-) -> Iterator[HttpPortal]:
+def replica(service: dict[str, Any], store: str) -> Iterator[HttpPortal]:
     """A replica as its service in the compose file starts it, with the image's command."""
     given = {"MCP_CODE_PORTAL_TOKEN": TOKEN, "MCP_CODE_PORTAL_KEY": KEY}
     own = {name: given.get(name, store) for name in service["environment"]}
     process = subprocess.Popen(
-        [COMMAND, "serve", "--http", "127.0.0.1:0", "--config", str(manifest)],
+        [COMMAND, "serve", "--http", "127.0.0.1:0", "--config", str(EXAMPLE / "portal.yaml")],
         env={**os.environ, **own},
         stdin=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -72,16 +70,15 @@ def load_balancer(folder: Path, replicas: dict[str, HttpPortal]) -> Iterator[str
     (folder / "nginx.conf").write_text(text)
     nginx = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
     assert nginx is not None, "nginx is missing: run scripts/servers --all"
-    command = [
-        nginx,
+    given = (
         "-c",
-        str(folder / "nginx.conf"),
+        f"{folder}/nginx.conf",
         "-e",
-        str(folder / "error.log"),
+        f"{folder}/error.log",
         "-g",
         f"pid {folder}/pid; daemon off;",
-    ]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    )
+    process = subprocess.Popen([nginx, *given], stdin=subprocess.DEVNULL)
     try:
         while not is_listening(port):
             assert process.poll() is None, (folder / "error.log").read_text()
@@ -104,32 +101,29 @@ class Services:
     replicas: dict[str, HttpPortal]
 
 
-@pytest.fixture
-def services(tmp_path: Path) -> Iterator[Services]:
-    """The services that `docker compose up` starts."""
+@pytest.fixture(scope="module")
+def database() -> Iterator[Postgres]:
+    with postgres_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def services(database: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
+    """The services that `docker compose up` starts. The last test that uses them kills a replica."""
     named = {name: each for name, each in COMPOSE["services"].items() if name.startswith("replica-")}
+    user, _, _ = COMPOSE["services"]["replica-1"]["environment"]["MCP_CODE_PORTAL_STORE"].partition("@")
+    store = f"{user}@{database.new_database().partition('@')[2]}"
     with ExitStack() as stack:
-        user, _, _ = COMPOSE["services"]["replica-1"]["environment"]["MCP_CODE_PORTAL_STORE"].partition("@")
-        _, _, database = stack.enter_context(postgres_server()).new_database().partition("@")
-        store = f"{user}@{database}"
         replicas = {name: stack.enter_context(replica(each, store)) for name, each in named.items()}
-        yield Services(stack.enter_context(load_balancer(tmp_path, replicas)), replicas)
+        folder = tmp_path_factory.mktemp("nginx")
+        yield Services(stack.enter_context(load_balancer(folder, replicas)), replicas)
 
 
-async def test_browser_stays_at_the_replica_that_let_it_into_the_console(tmp_path: Path) -> None:
-    text = (EXAMPLE / "portal.yaml").read_text()
-    own = "tokens: [{name: ann, token: '${MCP_CODE_PORTAL_TOKEN}'}]"
-    (tmp_path / "portal.yaml").write_text(text.replace("token: ${MCP_CODE_PORTAL_TOKEN}", own))
-    with ExitStack() as stack:
-        store = stack.enter_context(postgres_server()).new_database()
-        replicas = {
-            name: stack.enter_context(replica(COMPOSE["services"][name], store, tmp_path / "portal.yaml"))
-            for name in ("replica-1", "replica-2")
-        }
-        url = stack.enter_context(load_balancer(tmp_path, replicas)).removesuffix("/mcp")
-        async with httpx2.AsyncClient(base_url=url, headers={"Sec-Fetch-Site": "same-origin"}) as browser:
-            assert (await browser.post("/ui/enter", data={"token": TOKEN})).status_code == 303
-            assert [(await browser.get("/ui/runs")).status_code for _ in range(4)] == [200] * 4
+async def test_browser_stays_at_the_replica_that_let_it_into_the_console(services: Services) -> None:
+    url, same_origin = services.url.removesuffix("/mcp"), {"Sec-Fetch-Site": "same-origin"}
+    async with httpx2.AsyncClient(base_url=url, headers=same_origin) as browser:
+        assert (await browser.post("/ui/enter", data={"token": TOKEN})).status_code == 303
+        assert [(await browser.get("/ui/runs")).status_code for _ in range(4)] == [200] * 4
 
 
 async def test_a_run_goes_on_when_its_replica_is_killed_behind_the_load_balancer(services: Services) -> None:
@@ -160,11 +154,10 @@ async def test_a_run_goes_on_when_its_replica_is_killed_behind_the_load_balancer
                 assert answer["calls"] == "portal.sleep"
 
 
-def test_the_database_is_healthy_if_the_network_reaches_it() -> None:
+def test_the_database_is_healthy_if_the_network_reaches_it(database: Postgres) -> None:
     """While the image creates the database, its server has only a Unix socket. This one has none."""
     _, command = COMPOSE["services"]["postgres"]["healthcheck"]["test"]
-    with postgres_server() as server:
-        done = subprocess.run(command, shell=True, env={**os.environ, "PGPORT": str(server.port)})
+    done = subprocess.run(command, shell=True, env={**os.environ, "PGPORT": str(database.port)})
     assert done.returncode == 0
 
 

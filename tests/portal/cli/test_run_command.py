@@ -138,5 +138,6 @@ async def test_interrupted_it_says_that_a_run_which_has_waited_stays_open(
         command.scope.cancel()
     (answer,) = command.told.results
     assert (answer["status"], answer["error"]) == ("running", None)
-    told = f"the run stays open, and goes on in the next portal. To end it: mcp-code-portal runs cancel {answer['run_id']}"
+    cancel = f"mcp-code-portal runs cancel {answer['run_id']}"
+    told = f"the run stays open, and goes on in the next portal. To end it: {cancel}"
     assert command.told.notes[-1].startswith(told)
