@@ -715,7 +715,7 @@ def schema_text() -> str:
 
 def generated_schema() -> str:
     # Pydantic can read the docstrings of fields itself (use_attribute_docstrings), but that costs 25 ms at each start.
-    from pydantic._internal._docs_extraction import extract_docstrings_from_cls
+    from pydantic._internal._docs_extraction import extract_docstrings_from_cls  # noqa: PLC2701
 
     schema = PortalManifest.model_json_schema(ref_template="#/definitions/{model}")
     definitions = schema["definitions"] = schema.pop("$defs")

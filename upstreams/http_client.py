@@ -29,7 +29,7 @@ from typing import Final, NamedTuple, TypeAlias
 import anyio
 import anyio.to_thread
 import httpx2
-from httpx2._utils import URLPattern, get_environment_proxies
+from httpx2._utils import URLPattern, get_environment_proxies  # noqa: PLC2701  # it has no public ones
 
 from manifests.constraints import Address, addresses_in, is_address
 from upstreams.errors import UpstreamUnavailableError, describe

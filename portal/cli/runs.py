@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TypeAlias
 
 import anyio
-import anyio.to_thread
 
 from manifests.json_value import Json
 from manifests.kernels import PYTHON, KernelName

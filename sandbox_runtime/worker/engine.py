@@ -12,7 +12,7 @@ from ctypes import byref
 from functools import partial
 from typing import Any, TypeAlias
 
-import wasmtime._ffi as ffi
+import wasmtime._ffi as ffi  # noqa: PLC2701
 from wasmtime import Config, Engine, Store, WasiConfig, WasmtimeError
 from wasmtime.component import Component, Linker
 
