@@ -324,7 +324,7 @@ async def test_nothing_is_left_of_connections_that_were_replaced_and_removed(tmp
     async with opened(tmp_path, {"up": Peer()}) as portal:
         assert await portal.result_of("await up.echo(a=1)") is not None
         before = count_pipes()
-        for _ in range(3):
+        for _ in range(2):
             for settings in ({"call_seconds": 20}, {"call_seconds": 30}):
                 extra = {"extra": {**entry, **settings}}
                 await reload(portal, tmp_path, lambda data, extra=extra: data["upstreams"].update(extra))
@@ -335,7 +335,7 @@ async def test_nothing_is_left_of_connections_that_were_replaced_and_removed(tmp
                     await anyio.sleep(0.05)  # /proc has no event
                 while count_pipes() > before:  # noqa: ASYNC110
                     await anyio.sleep(0.05)  # nor have these
-    assert len(pids.read_text().split()) == 6
+    assert len(pids.read_text().split()) == 4
 
 
 def count_pipes() -> int:

@@ -71,15 +71,16 @@ def test_fields_that_change_nothing_approve_the_arguments_of_the_script(desk: De
     assert desk.arguments(other) is None
 
 
-@pytest.mark.parametrize(
-    "sent", [{"a1": "much"}, {"a1": "true"}, {"a1": ""}, {"a2": "maybe"}, {"a3": "{"}, {"a4": "8"}]
-)
-def test_an_argument_that_cannot_be_read_decides_nothing(desk: Desk, sent: dict[str, str]) -> None:
+def test_an_argument_that_cannot_be_read_decides_nothing(desk: Desk) -> None:
     run = desk.asks({**REFUND, "lines": [], "id": "7"})
-    for is_htmx in (False, True):
-        refused = desk.answer(run, decision="change", is_htmx=is_htmx, **sent)
-        assert refused.status_code == 422
-    assert refused.headers["hx-reswap"] == "none"  # what was written stays in the page
+    for key, text in (("a1", "much"), ("a1", "true"), ("a1", ""), ("a2", "maybe"), ("a3", "{"), ("a4", "8")):
+        refused = desk.answer(run, decision="change", **{key: text})
+        assert refused.status_code == 422, (key, text)
+    refused = desk.answer(run, decision="change", is_htmx=True, a1="much")
+    assert (refused.status_code, refused.headers["hx-reswap"]) == (
+        422,
+        "none",
+    )  # what was written stays there
     assert desk.states(run) == ["waiting"]
 
 

@@ -6,12 +6,13 @@ from portal.console.needs import approvals, of_portal
 from portal.records.store.records import CallRow, short_id
 from tests.portal.peers import DEADLINE_SECONDS, Peer, opened, tool
 from tests.portal.pinning import accept
-from tests.portal.rows import Tables, asked, begun
+from tests.portal.rows import asked, begun
+from tests.portal.rows import opened as tables_in
 from tests.upstreams.oauth_peer import ProtectedServer
 
 
-def test_approvals_are_those_of_the_runs_and_the_oldest_is_first(tables: Tables) -> None:
-    file = tables()
+def test_approvals_are_those_of_the_runs_and_the_oldest_is_first(tmp_path: Path) -> None:
+    file = tables_in(tmp_path)
     first, second, decided = begun(file), begun(file, owner="other"), begun(file)
     shown = b'{"question": "Is\\u202e it\\nfine?"}'
     call = CallRow(first.id, 2, "approve", "portal.approve", "waiting", shown=shown)
@@ -27,6 +28,7 @@ def test_approvals_are_those_of_the_runs_and_the_oldest_is_first(tables: Tables)
     assert 0 < found[0].at <= found[1].at <= file.now()
     assert found[1].do == f"mcp-code-portal ui {short_id(second.id)}"
     assert [each.run for each in approvals(file, [second])] == [second.id]
+    file.close()
 
 
 async def test_portal_needs_a_person_for_what_is_down_withheld_signed_out_or_changed(
