@@ -116,9 +116,8 @@ class SignIn:
         self._provider = Provider(settings)
         self._kept: OrderedDict[bytes, tuple[Bearer, float]] = OrderedDict()
         """The bearers of verified tokens, and until when each is cached."""
-        self._asked: dict[bytes, asyncio.Future[Bearer | SignInError | None]] = {}
-        """The introspections under way, so that requests with the same token share one. None: it has no answer, such
-        as when its request was cancelled."""
+        self._asked: dict[bytes, asyncio.Task[Bearer]] = {}
+        """The introspections under way, so that requests with the same token share one."""
         self._turns = anyio.CapacityLimiter(_AT_ONCE)
 
     async def bearer(self, token: str) -> Bearer:
@@ -141,30 +140,19 @@ class SignIn:
         how = self._settings.introspection
         if how is None:
             raise _invalid("the token is not a JWT, and server.auth.introspection is not set")
-        while key in self._asked:
-            answer = await asyncio.shield(self._asked[key])
-            if isinstance(answer, SignInError):
-                raise answer
-            if answer is not None:
-                return answer
-        return await self._ask(token, key, how)
+        if key not in self._asked:
+            if key not in self._kept and len(self._asked) >= MAX_WAITING:
+                raise _unavailable("too many tokens wait for the identity provider")
+            # A task of its own, because the request that began it may be cancelled.
+            self._asked[key] = asyncio.create_task(self._introspected(token, key, how))
+        return await asyncio.shield(self._asked[key])
 
-    async def _ask(self, token: str, key: bytes, how: Introspection) -> Bearer:
-        """Introspect a token, once for all requests that bring it at the same time. Raises SignInError."""
-        if key not in self._kept and len(self._asked) >= MAX_WAITING:
-            raise _unavailable("too many tokens wait for the identity provider")
-        asked = self._asked[key] = asyncio.get_running_loop().create_future()
-        answer: Bearer | SignInError | None = None
+    async def _introspected(self, token: str, key: bytes, how: Introspection) -> Bearer:
         try:
             async with self._turns:
-                answer = self._cache(key, await self._provider.introspected(token, how))
-            return answer
-        except SignInError as error:
-            answer = error
-            raise
+                return self._cache(key, await self._provider.introspected(token, how))
         finally:
             del self._asked[key]
-            asked.set_result(answer)
 
     def _cache(self, key: bytes, claims: Mapping[str, Json]) -> Bearer:
         """Turn verified claims into a Bearer and cache it. Raises SignInError."""
