@@ -174,7 +174,7 @@ class _Import:
         if replaced:
             has = {name: value for name, value in os.environ.items() if name in INHERITED}
             try:
-                require_loading(text, {**has, **target.kept, **values}, target.path.name)
+                require_loading(text, {**has, **target.kept, **values}, target.path)
             except ManifestError as error:
                 titles = " or ".join(file.client.title for file in replaced)
                 advice = f"--save-secrets writes what the files and your shell have to {target.env_path.name}"

@@ -4,7 +4,6 @@ import errno
 import os
 import re
 import stat
-import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,9 +14,9 @@ import yaml
 
 from manifests.errors import ManifestError
 from manifests.json_value import Json
-from manifests.loader import DEFAULT_FILE, YamlSource, load_manifest, plain_value, read_yaml
+from manifests.loader import DEFAULT_FILE, YamlSource, parse_manifest, plain_value, read_yaml
 from manifests.names import namespace_of
-from manifests.own_files import utf8, write_whole
+from manifests.own_files import ManifestFiles, utf8, write_whole
 from manifests.references import NETWORK_VARIABLE, NO_SECRETS, env_path, env_text, read_env, required
 from portal.base.plain_text import escaped, is_hidden
 from portal.cli.importing import servers
@@ -265,9 +264,7 @@ def dumped(data: Json) -> list[str]:
     ).splitlines()
 
 
-def require_loading(text: str, values: Mapping[str, str], name: str = DEFAULT_FILE.name) -> None:
+def require_loading(text: str, values: Mapping[str, str], path: Path = DEFAULT_FILE) -> None:
     """Check that the text is a valid manifest with these variables. Runs no command. Raises ManifestError."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / name
-        path.write_text(text, "utf-8")
-        load_manifest(path, values, lambda references, *_: dict.fromkeys(references, _UNKNOWN))
+    files = ManifestFiles(path, {path.name: text.encode()})
+    parse_manifest(files, values, lambda references, *_: dict.fromkeys(references, _UNKNOWN))
