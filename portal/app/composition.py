@@ -15,7 +15,7 @@ import structlog
 from manifests.manifest import Manifest
 from manifests.own_files import state_folder
 from portal.app.kernels import Kernels
-from portal.app.reload import Reload
+from portal.app.reload import Bound, Reload
 from portal.app.replicas import home_of
 from portal.app.running import is_portal_port
 from portal.base.errors import TelemetryError
@@ -68,7 +68,7 @@ async def open_portal(
     progress: Callable[[str], None],
     *,
     profile: str | None = None,
-    bound: Collection[str] = (),
+    bound: Bound = lambda manifest: (),
     only: Collection[str] | None = None,
     await_upstreams: AwaitUpstreams | None = None,
     runs: RunsHere = "all",
@@ -149,8 +149,8 @@ async def open_portal(
                 workspace=workspace,
             )
             views = Views(InEffect(manifest), profile, tasks, fleet, observations, execution)
-            reload = Reload(views, fleet, service, audit, changes)
-            await reload.replace(manifest, bound)
+            reload = Reload(views, fleet, service, audit, changes, bound)
+            await reload.replace(manifest)
             if kept is not None:
                 dispatcher = Dispatcher(
                     service, kept, tasks, views.go_on, takes_all=runs == "all", workers=settings.workers

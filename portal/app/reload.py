@@ -121,8 +121,9 @@ class Reload:
     runs: Runs
     audit: Audit
     list_changes: ListChanges
+    bound: Bound
 
-    async def apply(self, wanted: Manifest, bound: Bound = lambda manifest: ()) -> Manifest:
+    async def apply(self, wanted: Manifest) -> Manifest:
         """Apply a manifest, except for what only a restart can change. Returns what took effect.
 
         One call at a time. Raises ManifestError: it cannot be used, and nothing has changed.
@@ -134,7 +135,7 @@ class Reload:
             raise ManifestError(
                 [Problem(message, hint="Keep it, or restart with another one.")], _file(wanted)
             )
-        changes = await self.replace(manifest, bound(manifest))
+        changes = await self.replace(manifest)
         self.list_changes.note()
         self.audit.reloaded(manifest)
         log.info("manifest_reloaded", **changes)
@@ -142,9 +143,10 @@ class Reload:
             log.warning("manifest_change_ignored", keys=waiting, hint="restart to apply")
         return manifest
 
-    async def replace(self, manifest: Manifest, bound: Collection[str]) -> Mapping[str, Sequence[str]]:
+    async def replace(self, manifest: Manifest) -> Mapping[str, Sequence[str]]:
         """Switch to this manifest, with a view for each profile of `bound`. Returns what `Fleet.replace` does."""
-        prepared, settings = await self.views.prepared(manifest, bound), upstream_settings(manifest)
+        prepared = await self.views.prepared(manifest, self.bound(manifest))
+        settings = upstream_settings(manifest)
         # No await from here on, so that no request sees half of the change (rule 2).
         changes = self.fleet.replace(settings, manifest.hidden)
         self.views.switch(prepared)

@@ -337,12 +337,12 @@ async def serve_http(
         # Shielded, because responses must end before the upstreams and workers that they need.
         with anyio.CancelScope(shield=True), running(manifest, host, port) as (own, announce):
             async with open_portal(
-                manifest, progress, profile=profile, bound=_bound_profiles(manifest), address=address
+                manifest, progress, profile=profile, bound=_bound_profiles, address=address
             ) as portal:
 
                 async def apply(wanted: Manifest) -> None:
                     nonlocal access
-                    applied = await portal.reload.apply(wanted, _bound_profiles)
+                    applied = await portal.reload.apply(wanted)
                     access = http_access.HttpAccess(host, applied.portal, applied.caller_claims, access)
 
                 console = LazyConsole(portal, own.name, lambda: own.transport, lambda: access)

@@ -22,6 +22,7 @@ from starlette.applications import Starlette
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
+from manifests.manifest import Manifest
 from portal.app.composition import open_portal
 from portal.app.http_access import HttpAccess
 from portal.app.serving import LazyConsole, build_http_app
@@ -278,8 +279,12 @@ async def opened(
                 entries[name] = upstream
         manifest = load_manifest(write_manifest(folder, entries, **sections), environ or {}, fetch_secrets)
         sandbox = None if has_own_sandbox else await shared(manifest)
+
+        def existing(manifest: Manifest) -> list[str]:
+            return [each for each in bound if each in manifest.portal.profiles]
+
         portal = await stack.enter_async_context(
-            open_portal(manifest, lambda line: None, profile=profile, bound=bound, sandbox=sandbox)
+            open_portal(manifest, lambda line: None, profile=profile, bound=existing, sandbox=sandbox)
         )
         client = await stack.enter_async_context(Client(build_server(portal), mode=mode))
         yield Opened(portal, client)

@@ -268,7 +268,7 @@ async def company(
         bound = manifest.portal.tenants.profiles.values() if manifest.portal.tenants else ()
         sandbox = await shared(manifest)
         portal = await stack.enter_async_context(
-            open_portal(manifest, lambda line: None, bound=[*bound], sandbox=sandbox)
+            open_portal(manifest, lambda line: None, bound=lambda manifest: bound, sandbox=sandbox)
         )
         await stack.enter_async_context(http_peer(http_app(portal), port))
         async with AsyncExitStack() as clients:
