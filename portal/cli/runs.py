@@ -19,7 +19,6 @@ from manifests.json_value import Json
 from manifests.kernels import PYTHON, KernelName
 from manifests.manifest import Manifest, narrowed
 from portal.base.errors import RunsError
-from portal.base.plain_text import escaped
 from portal.base.times import age, iso
 from portal.cli.answers import print_answer
 from portal.cli.terminal import Terminal, person, shell_command
@@ -295,17 +294,12 @@ async def fork(manifest: Manifest, options: Namespace, terminal: Terminal) -> in
 
 
 def _list(listed: Sequence[Listed], terminal: Terminal) -> None:
-    cells = [
-        (short_id(row.id), row.state, age(row.began), escaped(caller), _what(calls), escaped(row.title))
+    columns = ("run", "state", "age", "caller", "waits for", "script")
+    rows = [
+        (short_id(row.id), row.state, age(row.began), caller, _what(calls), row.title)
         for row, caller, calls in listed
     ]
-    # The id will be pasted, so it is not cut; the other columns share the rest of the line.
-    left = terminal.columns - sum(max(len(cell[n]) for cell in cells) for n in range(3)) - 10
-    heads = {3: "caller", 4: "waits for"}
-    widths = [max(len(heads[n]), min(max(len(cell[n]) for cell in cells), left // 3)) for n in heads]
-    widths.append(left - sum(widths))
-    rows = [(*cell[:3], *map(_cut, cell[3:], widths)) for cell in cells]
-    terminal.table(("run", "state", "age", *heads.values(), "script"), rows)
+    terminal.table(columns, rows, whole=3)  # the id will be pasted
 
 
 async def _sandbox(

@@ -14,7 +14,7 @@ import webbrowser
 from collections.abc import Collection, Iterable, Sequence
 from difflib import get_close_matches
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
 from rich.console import Console
@@ -50,11 +50,6 @@ class Terminal:
         """Whether a person reads stderr."""
         return self._err.is_terminal
 
-    @property
-    def columns(self) -> int:
-        """The width of stdout in characters."""
-        return self._out.width
-
     def result(self, text: str) -> None:
         """Print data with any number of lines: unchanged to a pipe, escaped on a terminal."""
         if sys.stdout.isatty():
@@ -68,15 +63,20 @@ class Terminal:
     def line(self, text: str, style: str = "") -> None:
         self._out.print(Text(escaped(text), style=style))
 
-    def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        """Print rows under column names. Numbers are right-aligned."""
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]], whole: int = 0) -> None:
+        """Print rows under column names. Numbers are right-aligned. With `whole`, each row is one line, in which only
+        the cells behind the first `whole` are cut.
+        """
         rows = [*rows]
         table = Table(box=None, pad_edge=False)
-        for name, *cells in zip(columns, *rows, strict=True):
+        for n, (name, *cells) in enumerate(zip(columns, *rows, strict=True)):
             is_number = cells and all(isinstance(cell, int) for cell in cells)
-            table.add_column(name, justify="right" if is_number else "left", overflow="fold")
+            table.add_column(
+                name, justify="right" if is_number else "left", overflow="fold", no_wrap=n < whole
+            )
+        cut: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"} if whole else {}
         for row in rows:
-            table.add_row(*(Text(escaped(str(cell))) for cell in row))
+            table.add_row(*(Text(escaped(str(cell)), **cut) for cell in row))
         self._out.print(table)
 
     def note(self, text: str) -> None:
