@@ -16,7 +16,7 @@ from manifests.json_value import Json
 from manifests.loader import load_manifest, read_yaml
 from portal.cli.importing.clients import client_files
 from portal.cli.importing.merging import Target, dumped
-from tests.portal.homes import FILES, Person
+from tests.portal.homes import Person
 
 GITHUB: dict[str, Json] = {
     "command": "npx",
@@ -45,14 +45,16 @@ theme = "dark"
 
 
 def test_every_client_is_looked_for_where_it_keeps_its_servers(tmp_path: Path) -> None:
-    found = client_files("linux", {}, tmp_path, tmp_path / "work")
-    assert {file.name: file.path for file in found} == {name: tmp_path / path for name, path in FILES.items()}
+    found = {file.name: file.path for file in client_files("linux", {}, tmp_path, tmp_path / "work")}
+    assert found["claude-desktop"] == tmp_path / ".config/Claude/claude_desktop_config.json"
+    assert found["codex-project"] == tmp_path / "work/.codex/config.toml"
+    assert found["vscode-insiders"] == tmp_path / ".config/Code - Insiders/User/mcp.json"
     assert all(file.project is None for file in client_files("linux", {}, tmp_path, None))
     mac = {file.name: file.path for file in client_files("darwin", {}, tmp_path, None)}
     support = tmp_path / "Library/Application Support"
     assert mac["claude-desktop"] == support / "Claude/claude_desktop_config.json"
     assert mac["roo"].is_relative_to(support / "Code/User/globalStorage")
-    assert (mac["zed"], mac["goose"]) == (tmp_path / FILES["zed"], tmp_path / FILES["goose"])
+    assert (mac["zed"], mac["goose"]) == (found["zed"], found["goose"])
     moved = client_files("linux", {"CODEX_HOME": "/codex", "CLAUDE_CONFIG_DIR": "/claude"}, tmp_path, None)
     assert {Path("/codex/config.toml"), Path("/claude/.claude.json")} < {file.path for file in moved}
 
