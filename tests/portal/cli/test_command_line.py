@@ -52,6 +52,8 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "run x.py --timeout soon",
         "search x --limit 0",
         "runs list --limit 0",
+        "runs approve x --arguments [1]",
+        "runs approve x --arguments {",
         "serve --http 127.0.0.1:99999",
         "ui --port 99999",
         "check --log-level loud",

@@ -1,8 +1,6 @@
 """`mcp-code-portal import`: what becomes of the servers that other clients are configured with."""
 
-import errno
 import json
-import os
 import stat
 import tomllib
 from collections.abc import Callable
@@ -15,7 +13,7 @@ from hypothesis import strategies as st
 from manifests.json_value import Json
 from manifests.loader import load_manifest, read_yaml
 from portal.cli.importing.clients import client_files
-from portal.cli.importing.merging import Target, dumped
+from portal.cli.importing.merging import dumped
 from tests.portal.homes import Person
 
 GITHUB: dict[str, Json] = {
@@ -235,12 +233,14 @@ def test_manifest_that_is_there_keeps_its_text(person: Person) -> None:
     person.servers("cursor", github=GITHUB, time=TIME)
     text = "\ufeff# mine\r\nupstreams:\r\n  mine: {command: x}  # keep\r\n\r\n# theirs\r\nserver: {}\r\n"
     person.manifest.write_bytes(text.encode())
+    person.manifest.chmod(0o664)
     done = person()
     assert done.returncode == 2 and person.manifest.read_bytes() == text.encode()
     assert "github:" in done.stdout and "--add" in done.stderr and "hunter2" not in done.stdout
     assert person("--add", "--dry-run").returncode == 0 and person.manifest.read_bytes() == text.encode()
     assert person("--add").returncode == 0
     now = person.manifest.read_bytes().decode()
+    assert stat.S_IMODE(person.manifest.stat().st_mode) == 0o664
     start, end = text.split("upstreams:\r\n")
     assert now.startswith(start) and now.endswith(f"[mcp-server-time]\r\n\r\n{end}")
     values = dict.fromkeys(("GITHUB_API_KEY", "GITHUB_TOKEN"), "x")
@@ -344,24 +344,6 @@ def test_file_whose_settings_would_move_stays(person: Person) -> None:
         done = person("--install", "codex", *options)
         assert done.returncode != 0 and "as tables" in done.stderr
     assert path.read_bytes() == before and not [*path.parent.glob("*.before-portal*")]
-
-
-def test_manifest_that_cannot_be_written_stays(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
-    person.manifest.write_text("# my comments\nupstreams:\n  a: {command: x}\n")
-    person.manifest.chmod(0o664)
-    target = Target(person.manifest)
-    before = person.manifest.read_bytes()
-    with monkeypatch.context() as full:
-        full.setattr(os, "fsync", no_space)
-        with pytest.raises(OSError, match="No space"):
-            target.write("other")
-    assert person.manifest.read_bytes() == before
-    target.write("other")
-    assert person.manifest.read_text() == "other" and stat.S_IMODE(person.manifest.stat().st_mode) == 0o664
-
-
-def no_space(_: int) -> None:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_servers_that_gemini_leaves_out_are_left_out(person: Person) -> None:
