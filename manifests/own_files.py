@@ -9,7 +9,7 @@ import os
 import shlex
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -141,10 +141,10 @@ def write_whole(
     data: bytes,
     *,
     mode: int = PRIVATE,
-    prepare: Callable[[int], None] | None = None,
+    keeps_mode: bool = False,
     is_lasting: bool = True,
 ) -> None:
-    """Replace the file atomically. `prepare` gets the descriptor of the new file before it becomes visible.
+    """Replace the file atomically. A new one gets `mode`; with `keeps_mode` the former one's stays.
 
     With `is_lasting` it waits for the disk; pass False for data that can be recreated.
 
@@ -153,8 +153,8 @@ def write_whole(
     new = path.with_name(f"{UNFINISHED}{uuid4().hex}")
     try:
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
-            if prepare is not None:
-                prepare(file.fileno())
+            if keeps_mode and path.exists():
+                os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
             file.write(data)
             if is_lasting:
                 file.flush()

@@ -21,7 +21,7 @@ import tomlkit
 
 from manifests.errors import ManifestError
 from manifests.loader import read_yaml
-from manifests.own_files import PRIVATE, write_whole
+from manifests.own_files import write_whole
 from portal.base.errors import PortalError
 
 MAX_BYTES: Final = 16 * 1024 * 1024
@@ -140,23 +140,17 @@ class ClientFile:
         # A lone surrogate is written as the JSON escape from which it was read.
         return text.encode("utf-8", "backslashreplace")
 
-    @property
-    def mode(self) -> int:
-        """The mode of the file; PRIVATE if it does not exist."""
-        return stat.S_IMODE(self.path.stat().st_mode) if self.path.exists() else PRIVATE
-
-    def put(self, content: bytes | None, mode: int | None = None) -> None:
-        """Replace the file's content; None removes the file. Without `mode` its own stays, and a link stays a link.
+    def put(self, content: bytes | None) -> None:
+        """Replace the file's content; None removes the file. Its mode stays, and a link stays a link.
 
         Raises ClientFileError: it cannot be written.
         """
         target = Path(os.path.realpath(self.path))
-        mode = self.mode if mode is None else mode
         try:
             if content is None:
                 return target.unlink(missing_ok=True)
             target.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(target, content, prepare=lambda new: os.fchmod(new, mode))
+            write_whole(target, content, keeps_mode=True)
         except OSError as error:
             raise ClientFileError(self.path, f"cannot be written: {error.strerror}") from None
 

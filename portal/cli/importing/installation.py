@@ -49,7 +49,7 @@ def install(file: ClientFile, origins: Sequence[Origin], manifest: Path, *, is_d
     servers[name] = _entry(file, manifest)
     dumped = _dumped(file, data, f"add the portal by hand: {_command(manifest)}")
     if not is_dry:
-        before.put(content or b"", file.mode)
+        before.put(content or b"")
         try:
             file.put(dumped)
         except ClientFileError:

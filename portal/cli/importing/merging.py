@@ -3,7 +3,6 @@
 import errno
 import os
 import re
-import stat
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,7 +15,7 @@ from manifests.errors import ManifestError
 from manifests.json_value import Json
 from manifests.loader import DEFAULT_FILE, YamlSource, parse_manifest, plain_value, read_yaml
 from manifests.names import namespace_of
-from manifests.own_files import ManifestFiles, utf8, write_whole
+from manifests.own_files import ORDINARY, ManifestFiles, utf8, write_whole
 from manifests.references import NETWORK_VARIABLE, NO_SECRETS, env_path, env_text, read_env, required
 from portal.base.plain_text import escaped, is_hidden
 from portal.cli.importing import servers
@@ -112,9 +111,7 @@ class Target:
         target = Path(os.path.realpath(self.path))
         if not self.is_there and target.exists():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
-        mode = stat.S_IMODE(target.stat().st_mode) if self.is_there else None
-        keep = None if mode is None else partial(os.fchmod, mode=mode)
-        write_whole(target, text.encode(), mode=0o666, prepare=keep)
+        write_whole(target, text.encode(), mode=ORDINARY, keeps_mode=True)
 
     def keep(self, variables: Mapping[str, str]) -> list[str]:
         """Write values to portal.env, readable only by its owner. Returns the names of the new ones.
