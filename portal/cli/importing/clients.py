@@ -10,7 +10,6 @@ opencode.ai/v2/docs/mcp-servers; goose documentation/docs/guides/config-files.md
 import json
 import os
 import re
-import stat
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ import tomlkit
 
 from manifests.errors import ManifestError
 from manifests.loader import read_yaml
-from manifests.own_files import write_whole
+from manifests.own_files import read_capped, utf8, write_whole
 from portal.base.errors import PortalError
 
 MAX_BYTES: Final = 16 * 1024 * 1024
@@ -98,28 +97,18 @@ class ClientFile:
         return f"~/{self.path.relative_to(home)}" if self.path.is_relative_to(home) else str(self.path)
 
     def content(self) -> bytes | None:
-        """Read the file; None if it does not exist.
-
-        Raises ClientFileError: it cannot be read, is not a regular file, or is larger than MAX_BYTES.
-        """
+        """Read the file; None if it does not exist. Raises ClientFileError, as `read_capped` does."""
         try:
-            status = self.path.stat()
-            if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_BYTES:
-                raise ClientFileError(self.path, f"is not a regular file of at most {MAX_BYTES} bytes")
-            return self.path.read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
+            return read_capped(self.path, MAX_BYTES)[0]
+        except FileNotFoundError:
             return None
-        except OSError as error:
-            raise ClientFileError(self.path, f"cannot be read: {error.strerror}") from None
+        except ManifestError as error:
+            raise ClientFileError(self.path, error.problems[0].message) from None
 
     def parsed(self, content: bytes) -> Data:
         """Parse the content. Raises ClientFileError: it is not valid in the client's format."""
         try:
-            text = content.decode("utf-8-sig")
-            data: Any = _PARSERS[self.client.format](text)
-        except UnicodeDecodeError as error:
-            line = content.count(b"\n", 0, error.start) + 1
-            raise ClientFileError(self.path, "is not UTF-8", line) from None
+            data: Any = _PARSERS[self.client.format](utf8(content, self.path.name))
         except ManifestError as error:
             problem = error.problems[0]
             raise ClientFileError(self.path, f"cannot be parsed: {problem.message}", problem.line) from None
