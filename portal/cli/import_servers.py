@@ -15,6 +15,7 @@ from manifests.loader import DEFAULT_FILE, find_manifest
 from manifests.manifest import Manifest
 from manifests.references import required
 from portal.base.errors import SMALLEST_MANIFEST, PortalError
+from portal.base.plain_text import shown_path
 from portal.cli.importing.clients import ClientFile, ClientFileError, client_files
 from portal.cli.importing.installation import install, original, undo
 from portal.cli.importing.merging import (
@@ -55,7 +56,7 @@ async def command(manifest: Manifest, options: Namespace, terminal: Terminal) ->
     chosen = [f for f in known if not options.client or {f.name, f.client.name} & wanted]
     path = (find_manifest(options.config, os.environ) or DEFAULT_FILE).absolute()
     target = Target(path)
-    return _Import(chosen, target, Merging(target, os.environ), options, terminal, Path.home()).run()
+    return _Import(chosen, target, Merging(target, os.environ), options, terminal).run()
 
 
 def _undo(files: Sequence[ClientFile], terminal: Terminal) -> int:
@@ -76,7 +77,6 @@ class _Import:
     merging: Merging
     options: Namespace
     terminal: Terminal
-    home: Path
     status: int = 0
 
     def run(self) -> int:
@@ -100,26 +100,27 @@ class _Import:
     def _read(self, file: ClientFile) -> list[Server | SkippedServer]:
         try:
             content = file.content()
-            found = [] if content is None else servers_of(file, file.parsed(content), self.home)
+            found = [] if content is None else servers_of(file, file.parsed(content))
         except ClientFileError as error:
             self.terminal.error(str(error))
             self.status = PARTLY
             return []
         if content is not None and not self.options.json:
-            self.terminal.line(f"{file.name:22} {file.shown(self.home)}: {counted(len(found), 'server')}")
+            path = shown_path(str(file.path))
+            self.terminal.line(f"{file.name:22} {path}: {counted(len(found), 'server')}")
         return found
 
     def _show(self) -> None:
         line = self.terminal.line
         for each in self.merging.imported:
             line(f"{'+' if each.spec else '='} {each.name}: {_address(each)}")
-            line(f"    from {each.places(self.home)}")
+            line(f"    from {each.places}")
             if each.is_edited:
                 line(f"    {self.target.path.name} has another entry of this name, which stays")
             for note in each.notes:
                 line(f"    {note}")
         for out in self.merging.skipped:
-            line(f"- {out.origin.name} ({out.origin.place(self.home)}): skipped: {out.reason}")
+            line(f"- {out.origin.name} ({out.origin.place}): skipped: {out.reason}")
 
     def _facts(self) -> dict[str, Json]:
         """The report as data, with names of variables but no values."""
@@ -143,7 +144,7 @@ class _Import:
         # With --install alone, servers that the manifest lacks stay in the client.
         adds = options.add or not (target.is_there and options.install)
         new = [each for each in self.merging.imported if adds and each.spec is not None]
-        lines = {each.name: self.merging.lines(each, self.home) for each in new}
+        lines = {each.name: self.merging.lines(each) for each in new}
         if lines and target.is_there and not options.add:
             self._refuse("exists already. Use --add, or add these by hand:", lines)
             return

@@ -19,6 +19,7 @@ from manifests.json_value import Json
 from manifests.kernels import PYTHON, KernelName
 from manifests.manifest import Manifest, narrowed
 from portal.base.errors import RunsError
+from portal.base.plain_text import cut
 from portal.base.times import age, iso
 from portal.cli.answers import print_answer
 from portal.cli.terminal import Terminal, person, shell_command
@@ -263,7 +264,7 @@ async def replay(manifest: Manifest, options: Namespace, terminal: Terminal) -> 
         return 0 if divergence is None else 1
     for step in _steps(record):
         seq, function, text = step.get("seq", ""), step.get("function", ""), step["text"]
-        terminal.line(f"{seq:>4}  {step['kind']:<9} {function} {_cut(text, _STEP_CHARACTERS)}".rstrip())
+        terminal.line(f"{seq:>4}  {step['kind']:<9} {function} {cut(text, _STEP_CHARACTERS)}".rstrip())
     if divergence is not None:
         terminal.error(f"the replay differs from the journal: {divergence}")
         return 1
@@ -413,7 +414,3 @@ def _note_if_not_running(tables: RunTables, run: str, terminal: Terminal) -> Non
 def _what(calls: Sequence[CallRow]) -> str:
     first, *others = [*map(awaited, decisions.waiting_view(calls))] or [""]
     return f"{first} +{len(others)}" if others else first
-
-
-def _cut(text: str, longest: int) -> str:
-    return text if len(text) <= longest else f"{text[: max(longest, 1) - 1]}…"

@@ -44,7 +44,8 @@ def portal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.fixture
-def person(tmp_path: Path, portal: PortalCommand) -> Person:
+def person(tmp_path: Path, portal: PortalCommand, monkeypatch: pytest.MonkeyPatch) -> Person:
+    monkeypatch.setenv("HOME", str(tmp_path))
     return Person(tmp_path, portal)
 
 

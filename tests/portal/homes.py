@@ -25,9 +25,7 @@ class Person:
     def __call__(self, *arguments: str, **env: str) -> Done:
         folders = ("CODEX_HOME", "CLAUDE_CONFIG_DIR", "COPILOT_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME")
         moved = dict.fromkeys((*folders, *filter(NETWORK_VARIABLE.fullmatch, os.environ)), "")
-        return self._portal(
-            "import", *arguments, cwd=self.project, env={"HOME": str(self.home), **moved, **env}
-        )
+        return self._portal("import", *arguments, cwd=self.project, env={**moved, **env})
 
     def path(self, client: str) -> Path:
         return self._files[client].path
@@ -48,7 +46,7 @@ class Person:
         files = self._files.values()
         chosen = [file for file in files if (file.name in clients if clients else not file.project)]
         there = [(file, content) for file in chosen if (content := file.content()) is not None]
-        merging.add([each for file, text in there for each in servers_of(file, file.parsed(text), self.home)])
+        merging.add([each for file, text in there for each in servers_of(file, file.parsed(text))])
         return merging
 
     def spec(self, client: str, entry: Json) -> dict[str, Json]:

@@ -93,9 +93,6 @@ class ClientFile:
         """The name on the command line: `cursor`, `cursor-project`, `vscode-insiders`."""
         return "-".join(filter(None, (self.client.name, self.variant, "project" if self.project else "")))
 
-    def shown(self, home: Path) -> str:
-        return f"~/{self.path.relative_to(home)}" if self.path.is_relative_to(home) else str(self.path)
-
     def content(self) -> bytes | None:
         """Read the file; None if it does not exist. Raises ClientFileError, as `read_capped` does."""
         try:

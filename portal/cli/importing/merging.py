@@ -54,10 +54,11 @@ class ImportedServer:
     spec: dict[str, Json] | None = None
     is_edited: bool = False
 
-    def places(self, home: Path) -> str:
+    @property
+    def places(self) -> str:
         """The files that have it, each with its name there if that differs."""
         names = {each: "" if each.name == self.name else f" ({each.name})" for each in self.origins}
-        return "; ".join(f"{each.place(home)}{name}" for each, name in names.items())
+        return "; ".join(f"{each.place}{name}" for each, name in names.items())
 
 
 class Target:
@@ -179,10 +180,10 @@ class Merging:
                     env[name], self.variables[name] = f"${{{name}}}", text
         return [*dumped({"defaults": {"env": env}}), ""] if env else []
 
-    def lines(self, imported: ImportedServer, home: Path) -> list[str]:
+    def lines(self, imported: ImportedServer) -> list[str]:
         """The lines of a new upstream in the manifest, indented by two spaces."""
         section = {imported.name: {key: value for key, value in (imported.spec or {}).items() if value}}
-        return [f"  # {escaped(imported.places(home))}", *(f"  {line}" for line in dumped(section))]
+        return [f"  # {escaped(imported.places)}", *(f"  {line}" for line in dumped(section))]
 
     def _take(self, one: ImportedServer) -> None:
         names = self._names(one.server.origin)
@@ -191,7 +192,7 @@ class Merging:
         try:
             one.spec = one.server.spec(partial(self._variable, one.name, made, self._used))
             values = {key: value for key, value in made.items() if value is not None}
-            text = "\n".join(["upstreams:", *self.lines(one, Path("/"))])
+            text = "\n".join(["upstreams:", *self.lines(one)])
             variables = required(read_yaml(text).data)
             require_loading(text, {**dict.fromkeys(variables, _UNKNOWN), **self._known, **values})
         except (servers.EntryError, ManifestError) as error:

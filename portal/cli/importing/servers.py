@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 from manifests.json_value import Json
 from manifests.references import TOKEN, VariableReference
+from portal.base.plain_text import shown_path
 from portal.cli.importing.clients import (
     CLAUDE_CODE,
     CLINE,
@@ -91,9 +92,10 @@ class Origin:
     name: str
     container: tuple[str, ...]
 
-    def place(self, home: Path) -> str:
+    @property
+    def place(self) -> str:
         """The client and its file, for people."""
-        return f"{self.file.client.title}, {self.file.shown(home)}"
+        return f"{self.file.client.title}, {shown_path(str(self.file.path))}"
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,7 @@ def containers(file: ClientFile, data: Data) -> Iterator[tuple[tuple[str, ...], 
                 yield (*path, key), servers
 
 
-def servers_of(file: ClientFile, data: Data, home: Path) -> list[Server | SkippedServer]:
+def servers_of(file: ClientFile, data: Data) -> list[Server | SkippedServer]:
     found: list[Server | SkippedServer] = []
     for container, servers in containers(file, data):
         folder = Path(container[1]) if container[0] == "projects" else file.project
@@ -156,7 +158,7 @@ def servers_of(file: ClientFile, data: Data, home: Path) -> list[Server | Skippe
             try:
                 if is_excluded(file, data, name):
                     raise EntryError("it is disabled in the client")
-                found.append(_Entry(origin, _in_our_words(file, entry), folder, home).server())
+                found.append(_Entry(origin, _in_our_words(file, entry), folder).server())
             except EntryError as error:
                 found.append(SkippedServer(origin, str(error)))
     return found
@@ -207,7 +209,6 @@ class _Entry:
     origin: Origin
     data: Any
     folder: Path | None
-    home: Path
 
     def server(self) -> Server:
         if not isinstance(self.data, Mapping):
@@ -242,7 +243,7 @@ class _Entry:
         env = {name: self._variable_of(name, text) for name, text in self._own.items()}
         env |= {name: (VariableReference(name),) for name in self._texts("env_vars")}
         cwd = self._text("cwd")
-        folder = self.folder if cwd is None else (self.folder or self.home) / self._plain(cwd, "cwd")
+        folder = self.folder if cwd is None else (self.folder or Path.home()) / self._plain(cwd, "cwd")
         return {
             "command": self._translated(command),
             "args": [self._argument(before, text) for before, text in pairwise(["", *arguments])],
@@ -344,7 +345,7 @@ class _Entry:
         if prefix is not None:
             raise EntryError(f"only the client can expand {found[0][:60]}")
         folder = str(self.folder or Path.cwd())
-        known = {"workspaceFolder": folder, "workspaceRoot": folder, "userHome": str(self.home)}
+        known = {"workspaceFolder": folder, "workspaceRoot": folder, "userHome": str(Path.home())}
         return (known.get(inside, found[0]),)
 
     def _plain(self, text: str, key: str) -> str:
