@@ -2,14 +2,12 @@
 
 from collections.abc import Callable
 
-from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from portal.app.http_access import HttpAccess
 from portal.base.caller import LOCAL
-from portal.base.errors import SignInError
 from portal.console.access import Access, Tokens
 from portal.console.app import console_app
 from portal.console.pages import visitor_of
@@ -55,9 +53,7 @@ def tokens_of(access: HttpAccess) -> Tokens | None:
     """What finds out whose a token is; None if the portal requires none."""
 
     async def visitor(token: str) -> Visitor:
-        if not token.isascii():
-            raise SignInError(401, "invalid_token", "this is no token")
-        bearer = await access.caller(Headers({"authorization": f"Bearer {token}"}))
+        bearer = await access.bearer(token.strip())
         if bearer is None:  # the shared token
             return Visitor(Decider("console", LOCAL.run_owner), may_decide=True)
         return Visitor(Decider(f"console {bearer.name}", bearer.run_owner, bearer), may_decide=True)

@@ -20,7 +20,6 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp_types import INTERNAL_ERROR, PROTOCOL_VERSION_META_KEY, JSONRPCRequest, jsonrpc_message_adapter
 from starlette.applications import Starlette
-from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -39,11 +38,13 @@ from portal.app.replicas import MAX_REQUEST_BYTES, ReplicaMiddleware
 from portal.base.caller import Bearer
 from portal.base.errors import SignInError
 from portal.base.tokens import compact
+from portal.console.needs import upstream_states
 from portal.runs.leases import Address
 from portal.server.http_runs import run_routes
 from portal.server.portal import Portal
 from portal.server.server import build_server
 from portal.server.sign_in_pages import account_routes
+from upstreams.health import WELL
 
 if TYPE_CHECKING:
     from portal.app.console import PortalConsole
@@ -77,7 +78,7 @@ def build_http_app(
         return Response(f"{body}\n", media_type="application/json")
 
     async def whose(token: str) -> Bearer | None:
-        return await access().caller(Headers({"authorization": f"Bearer {token}"}))
+        return await access().bearer(token)
 
     async def metrics(request: Request) -> Response:
         refused = access().metrics_refusal(request.headers)
@@ -139,16 +140,13 @@ class LazyConsole:
 
 def _readiness(portal: Portal, shows_names: bool) -> dict[str, Json]:
     """`{ready, upstreams: {status: count}, not_ready?: {name: detail}}`. The portal is ready even if one is down."""
-    counts = Counter(upstream.state.status for upstream in portal.fleet)
-    not_ready: dict[str, str] = {}
-    for upstream in portal.fleet:
-        if not upstream.state.is_well:
-            detail = f": {upstream.state.advice}" if upstream.state.advice else ""
-            retry_status = f"; {upstream.retry_status}" if upstream.retry_status else ""
-            not_ready[upstream.name] = f"{upstream.state.status}{detail}{retry_status}"
-    answer: dict[str, Json] = {"ready": True, "upstreams": counts}
-    if not_ready and shows_names:
-        answer["not_ready"] = not_ready
+    states = upstream_states(portal)
+    answer: dict[str, Json] = {"ready": True, "upstreams": Counter(each["status"] for each in states)}
+    bad = [each for each in states if each["status"] not in WELL]
+    if bad and shows_names:
+        answer["not_ready"] = {
+            each["name"]: ": ".join(filter(None, (each["status"], each["detail"]))) for each in bad
+        }
     return answer
 
 
