@@ -155,7 +155,6 @@ def test_exit_status_says_how_bad_it_is(
     done = portal("check", "--strict", "--json", cwd=tmp_path)
     kind, text = told
     assert done.returncode == strict and any(text in each for each in json.loads(done.stdout)[kind])
-    assert strict != 3 or portal("check", cwd=tmp_path).returncode == 0
 
 
 def test_literal_credential_anywhere_in_the_manifest_is_warned_of(
@@ -165,7 +164,9 @@ def test_literal_credential_anywhere_in_the_manifest_is_warned_of(
     up = {**raw(tools=raw_tools("echo")), "env": env}
     sections = {"defaults": {"env": env}, "capabilities": {"environment": env}}
     write_manifest(tmp_path, {"up": up}, server={"token": env["KEY"]}, **sections)
-    told = json.loads(portal("check", "up", "--json", cwd=tmp_path).stdout)["warnings"]
+    done = portal("check", "up", "--json", cwd=tmp_path)
+    assert done.returncode == 0, "without --strict"
+    told = json.loads(done.stdout)["warnings"]
     assert {*re.findall(r" (\S+) contains a literal credential", "\n".join(told))} == {
         "upstreams.up.env.KEY",
         "defaults.env.KEY",
