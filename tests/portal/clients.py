@@ -18,11 +18,13 @@ from manifests.json_value import Json
 from manifests.loader import load_manifest
 from portal.app.composition import open_portal
 from portal.app.serving import ClientAnswers, ClientMessages
+from portal.server.portal import Portal
+from portal.server.server import build_server
 from tests.one_sandbox import shared
 from tests.portal.chatty_server import SECRET, Chatty
 from tests.portal.peers import DEADLINE_SECONDS, http_app, write_manifest
 from tests.upstreams.peers import Changing, http_peer
-from tests.warm_commands import relayed, warm_command
+from tests.warm_commands import relayed
 
 CLIENTS = [("http", "legacy"), ("stdio", "auto")]
 UPSTREAMS = [f"{transport}_{era}" for transport in ("http", "stdio") for era in ("modern", "legacy")]
@@ -83,7 +85,7 @@ async def chatty_upstreams(**settings: Json) -> AsyncIterator[dict[str, dict[str
 
 @asynccontextmanager
 async def stdio_peer(serve: Callable[[Any, Any], Awaitable[None]]) -> AsyncIterator[list[str]]:
-    """The command of an upstream over stdio: each start of it is served in this process, by `serve(reader, writer)`."""
+    """The command of a server over stdio: each start of it is served in this process, by `serve(reader, writer)`."""
 
     async def handle(relay: SocketStream) -> None:
         assert isinstance(relay, UNIXSocketStream)
@@ -140,14 +142,16 @@ async def client_of(
     options: dict[str, Any] | None = None,
     **sections: Json,
 ) -> AsyncIterator[Ear]:
-    """A client of a portal over these upstreams: over HTTP in this process, or over stdio, as users start it."""
+    """A client of a portal over these upstreams, which is in this process: over HTTP, or over stdio."""
     manifest = write_manifest(folder, upstreams, **sections)
     async with AsyncExitStack() as stack:
+        server: StdioServerParameters | str
         if transport == "stdio":
-            command, *args = [*warm_command(), "serve", "--config", str(manifest)]
-            server: StdioServerParameters | str = StdioServerParameters(
-                command=command, args=args, cwd=folder
-            )
+            own = build_server(await stack.enter_async_context(portal_of(manifest)))
+            initial = own.create_initialization_options()
+            serving = stdio_peer(lambda reader, writer: own.run(reader, writer, initial))
+            command, *args = await stack.enter_async_context(serving)
+            server = StdioServerParameters(command=command, args=args)
         else:
             server = await stack.enter_async_context(served(manifest))
         yield await stack.enter_async_context(ear_of(server, mode, options))
@@ -156,12 +160,15 @@ async def client_of(
 @asynccontextmanager
 async def served(manifest: Path) -> AsyncIterator[str]:
     """The URL of a portal over HTTP in this process."""
-    loaded = load_manifest(manifest, {})
-    async with (
-        open_portal(loaded, lambda line: None, sandbox=await shared(loaded)) as portal,
-        http_peer(http_app(portal)) as peer,
-    ):
+    async with portal_of(manifest) as portal, http_peer(http_app(portal)) as peer:
         yield f"http://127.0.0.1:{peer.port}/mcp"
+
+
+@asynccontextmanager
+async def portal_of(manifest: Path) -> AsyncIterator[Portal]:
+    loaded = load_manifest(manifest, {})
+    async with open_portal(loaded, lambda line: None, sandbox=await shared(loaded)) as portal:
+        yield portal
 
 
 @asynccontextmanager
