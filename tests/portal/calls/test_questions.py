@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,21 @@ import httpx2
 import pytest
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server.mcpserver import Context, MCPServer
-from mcp_types import INVALID_PARAMS, CreateMessageResult, ElicitResult, ErrorData, TextContent
+from mcp_types import (
+    INVALID_PARAMS,
+    ClientCapabilities,
+    CreateMessageResult,
+    ElicitationCapability,
+    ElicitResult,
+    ErrorData,
+    TextContent,
+    UrlElicitationCapability,
+)
 from pydantic import BaseModel
 
 from manifests.json_value import Json
 from manifests.portal_manifest import HttpUpstream, StdioUpstream
-from portal.calls.questions import missing_key
+from portal.calls.questions import elicitation, missing_key
 from tests.portal.chatty_server import SECRET
 from tests.portal.clients import (
     CLIENTS,
@@ -32,10 +41,14 @@ from tests.portal.clients import (
 from tests.portal.peers import DEADLINE_SECONDS, states, write_manifest
 from tests.upstreams.peers import http_peer
 from upstreams.errors import UpstreamIncompleteError
-from upstreams.questions import ServerRequestRouter
+from upstreams.questions import QuestionError, ServerRequestRouter
 from upstreams.transports.notifications import AbandonedRequests
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
+
+
+CODES = "[e.code for e in await asyncio.gather({}, return_exceptions=True)]"
+ERRORS = CODES.replace("e.code", "[e.code, e.hint]", 1)
 
 
 class Greeting(BaseModel):
@@ -97,18 +110,16 @@ def met(opened: Met) -> Met:
     return opened
 
 
-@pytest.mark.parametrize("upstream", UPSTREAMS)
-async def test_person_and_model_are_asked_and_told_who_asks(met: Met, upstream: str) -> None:
-    sample = f"{upstream}.sample(tokens=100, words='the token is {SECRET}')"
-    answer = await met.ear.run(
-        f"x = 1\n[await {upstream}.ask(), x, await {sample}, await {upstream}.roots()]"
-    )
-    assert answer["result"] == ["accept {'who': 'Ada'}", 1, "hello", ["file:///srv/data"]]
-    (person,), (model,) = met.person.asked, met.model.asked
-    assert person.message == f"{upstream} asks: Whom to greet?"
-    assert person.requested_schema["properties"] == {"who": {"type": "string"}}
-    assert (model.max_tokens, model.messages[0].content.text) == (100, "the token is [hidden]")
-    assert upstream in model.system_prompt
+async def test_person_and_model_are_asked_and_told_who_asks(met: Met) -> None:
+    sample = f"sample(tokens=100, words='the token is {SECRET}')"
+    calls = [f"[await {name}.ask(), await {name}.{sample}, await {name}.roots()]" for name in UPSTREAMS]
+    answer = await met.ear.run(f"[{', '.join(calls)}]")
+    assert answer["result"] == [["accept {'who': 'Ada'}", "hello", ["file:///srv/data"]]] * 4
+    for name, person, model in zip(UPSTREAMS, met.person.asked, met.model.asked, strict=True):
+        assert person.message == f"{name} asks: Whom to greet?"
+        assert person.requested_schema["properties"] == {"who": {"type": "string"}}
+        assert (model.max_tokens, model.messages[0].content.text) == (100, "the token is [hidden]")
+        assert name in model.system_prompt
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
@@ -126,21 +137,20 @@ async def test_error_of_the_client_says_why_there_is_no_answer(tmp_path: Path) -
         chatty_upstreams() as upstreams,
         client_of(tmp_path, upstreams, "http", "legacy", {"elicitation_callback": person}) as ear,
     ):
-        for name in UPSTREAMS:
-            error = (await ear.run(f"await {name}.ask()"))["error"]
-            assert error["code"] == "question_unanswered"
-            assert "no window to show it in" in error["hint"]
+        calls = ", ".join(f"{name}.ask()" for name in UPSTREAMS)
+        answer = await ear.run(ERRORS.format(calls))
+        for code, hint in answer["result"]:
+            assert (code, "no window to show it in" in hint) == ("question_unanswered", True)
 
 
-@pytest.mark.parametrize("upstream", ["http_modern", "stdio_legacy"])
-async def test_nobody_is_asked_for_what_is_named_like_a_secret(met: Met, upstream: str) -> None:
+async def test_nobody_is_asked_for_what_is_named_like_a_secret(met: Met) -> None:
     """The names are in tests/security/test_words_of_upstreams.py."""
-    answer = await met.ear.run(f"await {upstream}.ask(field='api_key')")
-    assert answer["error"]["code"] == "elicitation_refused"
+    calls = "http_modern.ask(field='api_key'), stdio_legacy.ask(field='api_key')"
+    answer = await met.ear.run(CODES.format(calls))
+    assert answer["result"] == ["elicitation_refused"] * 2
     assert met.person.asked == []
     # An older upstream hears of it and says how the call ended; a newer one is left in the middle of the call.
-    state = "failed" if upstream.endswith("legacy") else "unknown"
-    assert states(answer) == [(f"{upstream}.ask", state)]
+    assert states(answer) == [("http_modern.ask", "unknown"), ("stdio_legacy.ask", "failed")]
 
 
 PAGES = {
@@ -165,15 +175,23 @@ PAGES = {
 """Pages that an upstream wants opened, and the host shown to the person; None if no one is asked."""
 
 
-async def test_the_host_that_is_told_is_the_one_that_is_opened_and_no_other_page_is(met: Met) -> None:
-    for url, host in PAGES.items():
-        met.person.asked.clear()
-        answer = await met.ear.run(f"await http_modern.open_page(url={url!r})")
-        if host is None:
-            assert (answer["error"]["code"], met.person.asked) == ("elicitation_refused", []), url
-        else:
-            assert answer["result"] == "accept", url
-            assert f" page of {host}: " in met.person.asked[0].message
+@pytest.mark.parametrize(("url", "host"), PAGES.items())
+def test_the_host_that_is_told_is_the_one_that_is_opened_and_no_other_page_is(
+    url: str, host: str | None
+) -> None:
+    can = ClientCapabilities(elicitation=ElicitationCapability(url=UrlElicitationCapability()))
+    with nullcontext() if host else pytest.raises(QuestionError, match="plain https URL"):
+        page = elicitation("up", {"mode": "url", "url": url, "message": "Log in"}, lambda text, _: text, can)
+        assert (page.params.url, page.params.message) == (
+            url,
+            f"up asks you to open a page of {host}: Log in",
+        )
+
+
+async def test_a_page_is_opened(met: Met) -> None:
+    url = "https://login.example/"
+    assert (await met.ear.run(f"await http_modern.open_page(url={url!r})"))["result"] == "accept"
+    assert [asked.url for asked in met.person.asked] == [url]
 
 
 async def test_secrets_of_the_portal_stay_behind(met: Met) -> None:
@@ -197,8 +215,7 @@ async def test_a_question_ends_with_the_time_of_its_call(tmp_path: Path) -> None
         client_of(tmp_path, upstreams, "http", "legacy", options) as ear,
     ):
         calls = ", ".join(f"{upstream}.ask()" for upstream in UPSTREAMS)
-        answer = await ear.run(f"[e.code for e in await asyncio.gather({calls}, return_exceptions=True)]")
-        assert answer["result"] == ["question_unanswered"] * 4
+        assert (await ear.run(CODES.format(calls)))["result"] == ["question_unanswered"] * 4
 
 
 @pytest.mark.parametrize(
@@ -227,37 +244,26 @@ async def test_what_asks_in_no_sensible_way_ends_its_call(requests: Json) -> Non
     assert await router.rounds(end, call) == {"content": []}
 
 
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_what_the_manifest_or_the_client_does_not_permit_is_not_asked(
-    tmp_path: Path, mode: str
-) -> None:
+async def test_what_the_manifest_or_the_client_does_not_permit_is_not_asked(tmp_path: Path) -> None:
     person, model = Person(), Model()
     options = {"elicitation_callback": person, "sampling_callback": model}
-
-    async def codes(ear: Ear, tool: str) -> set[str]:
-        calls = ", ".join(f"{name}.{tool}()" for name in UPSTREAMS)
-        answer = await ear.run(f"[e.code for e in await asyncio.gather({calls}, return_exceptions=True)]")
-        return set(answer["result"])
-
+    asks, samples, roots = (
+        ", ".join(f"{name}.{tool}()" for name in UPSTREAMS) for tool in ("ask", "sample", "roots")
+    )
     async with chatty_upstreams(elicitation=False) as upstreams:
-        async with client_of(tmp_path, upstreams, "http", mode, options) as ear:
-            for tool in ("ask", "sample", "roots"):
-                assert await codes(ear, tool)
-        assert (person.asked, model.asked) == ([], [])
+        async with client_of(tmp_path, upstreams, "http", "auto", options) as ear:
+            assert len((await ear.run(CODES.format(f"{asks}, {samples}, {roots}")))["result"]) == 12
+            assert (person.asked, model.asked) == ([], [])
+            for tool, key in (("roots", "roots"), ("sample", "sampling")):
+                for name in UPSTREAMS:
+                    error = (await ear.run(f"await {name}.{tool}()"))["error"]
+                    by_itself = name.endswith("legacy")
+                    told = f"`upstreams.{name}.{key}`" if by_itself else f"`{key}` of the upstream"
+                    assert told in error["hint"], "which key permits it"
         able = {name: {**each, "elicitation": True, "sampling": {}} for name, each in upstreams.items()}
-        async with client_of(tmp_path, able, "http", mode) as ear:
-            assert await codes(ear, "ask") == {"elicitation_unsupported"}
-            assert await codes(ear, "sample") == {"sampling_unsupported"}
-
-
-@pytest.mark.parametrize("key", ["roots", "sampling"])
-async def test_error_of_what_could_not_ask_names_the_key_that_permits_it(tmp_path: Path, key: str) -> None:
-    tool = {"roots": "roots", "sampling": "sample"}[key]
-    async with chatty_upstreams() as upstreams, client_of(tmp_path, upstreams, "http", "legacy") as ear:
-        for name in UPSTREAMS:
-            error = (await ear.run(f"await {name}.{tool}()"))["error"]
-            expected = f"`upstreams.{name}.{key}`" if name.endswith("legacy") else f"`{key}` of the upstream"
-            assert expected in error["hint"]
+        async with client_of(tmp_path, able, "http", "auto") as ear:
+            assert (await ear.run(CODES.format(asks)))["result"] == ["elicitation_unsupported"] * 4
+            assert (await ear.run(CODES.format(samples)))["result"] == ["sampling_unsupported"] * 4
 
 
 @pytest.mark.parametrize(
@@ -272,8 +278,7 @@ def test_error_about_something_else_names_no_key(failure: str) -> None:
     assert missing_key("up", StdioUpstream(command="x"), failure) == ""
 
 
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_server_that_asks_by_request_can_ask_after_the_handshake(tmp_path: Path, mode: str) -> None:
+async def test_server_that_asks_by_request_can_ask_after_the_handshake(tmp_path: Path) -> None:
     """The SDK's servers, and all made with it, have such functions, but not since 2026-07-28."""
     server, person = MCPServer("asking"), Person()
 
@@ -284,20 +289,19 @@ async def test_server_that_asks_by_request_can_ask_after_the_handshake(tmp_path:
     async with http_peer(server.streamable_http_app()) as peer:
         place = {"url": f"http://127.0.0.1:{peer.port}/mcp"}
         upstreams = {"newest": place, "older": {**place, "handshake": True}}
-        async with client_of(tmp_path, upstreams, "http", mode, {"elicitation_callback": person}) as ear:
+        async with client_of(tmp_path, upstreams, "http", "auto", {"elicitation_callback": person}) as ear:
             assert (await ear.run("await older.ask()"))["result"] == "accept"
             assert "`upstreams.newest.handshake`" in (await ear.run("await newest.ask()"))["error"]["hint"]
     assert [asked.message for asked in person.asked] == ["older asks: Whom to greet?"]
 
 
-@pytest.mark.parametrize("upstream", ["http_modern", "stdio_legacy"])
-async def test_no_more_tokens_are_sampled_than_the_manifest_says(met: Met, upstream: str) -> None:
-    answer = await met.ear.run(f"for _ in range(3):\n    await {upstream}.sample(tokens=100)")
+async def test_no_more_tokens_are_sampled_than_the_manifest_says(met: Met) -> None:
+    answer = await met.ear.run("for _ in range(3):\n    await http_modern.sample(tokens=100)")
     assert answer["error"]["code"] == "sampling_refused"
     assert [asked.max_tokens for asked in met.model.asked] == [100, 50]
 
 
-@pytest.mark.parametrize("upstream", UPSTREAMS)
+@pytest.mark.parametrize("upstream", ["http_modern", "stdio_legacy"])
 async def test_samples_within_samples_are_refused(met: Met, upstream: str) -> None:
     inner: list[dict[str, Json]] = []
 
@@ -314,10 +318,13 @@ async def test_samples_within_samples_are_refused(met: Met, upstream: str) -> No
     assert (await met.ear.run(f"await {upstream}.sample()"))["result"] == "hello"
 
 
-@pytest.mark.parametrize("upstream", UPSTREAMS)
-async def test_progress_of_an_upstream_reaches_the_client(met: Met, upstream: str) -> None:
-    assert (await met.ear.run(f"await {upstream}.count(to=3)"))["result"] == "counted"
-    assert met.counted == [f"{upstream}.count: {number} of 3: step {number}" for number in (1, 2, 3)]
+async def test_progress_of_upstreams_reaches_the_client_in_numbers_that_grow(met: Met) -> None:
+    calls = ", ".join(f"{upstream}.count(to=3)" for upstream in UPSTREAMS)
+    assert (await met.ear.run(f"await asyncio.gather({calls})"))["result"] == ["counted"] * 4
+    for name in UPSTREAMS:
+        steps = [f"{name}.count: {number} of 3: step {number}" for number in (1, 2, 3)]
+        assert [each for each in met.counted if each.startswith(name)] == steps
+    assert all(one < next_one for (one, *_), (next_one, *_) in itertools.pairwise(met.ear.progress))
 
 
 async def test_some_messages_come_at_once_and_of_many_more_few(met: Met) -> None:
@@ -327,15 +334,7 @@ async def test_some_messages_come_at_once_and_of_many_more_few(met: Met) -> None
     assert len(met.counted) < 200
 
 
-async def test_numbers_of_progress_grow_whoever_made_it(met: Met) -> None:
-    calls = ", ".join(f"{upstream}.count(to=4)" for upstream in UPSTREAMS)
-    await met.ear.run(f"await asyncio.gather({calls})")
-    numbers = [number for number, _, _ in met.ear.progress]
-    assert len(numbers) >= 16
-    assert all(one < next_one for one, next_one in itertools.pairwise(numbers))
-
-
-@pytest.mark.parametrize("upstream", UPSTREAMS)
+@pytest.mark.parametrize("upstream", ["http_modern", "stdio_legacy"])
 async def test_waiting_is_told_and_a_cancelled_request_cancels_the_call(met: Met, upstream: str) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(met.ear.run, f"await {upstream}.hang()")
