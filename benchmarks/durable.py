@@ -235,20 +235,17 @@ async def _run(portal: Portal, run_file: Path) -> str:
 
 
 class Plan:
-    """When portals are killed: by turns at the next edge and at a random moment, until each has happened."""
+    """When portals are killed: at each edge in turn, then as often at random moments, and so on."""
 
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
-        self._edges = list(EDGES)
-        self._is_edge_next = False
+        self._kinds = [*EDGES, *[RANDOM] * len(EDGES)]
 
     def next(self) -> str:
-        return self._edges[0] if self._is_edge_next else RANDOM
+        return self._kinds[0]
 
-    def happened(self, kind: str) -> None:
-        self._is_edge_next = not self._is_edge_next
-        if kind != RANDOM:
-            self._edges.append(self._edges.pop(0))
+    def happened(self) -> None:
+        self._kinds.append(self._kinds.pop(0))
 
 
 def one_run(number: int, upstream: CountingUpstream, folder: Path, plan: Plan, tally: Tally) -> None:
@@ -282,7 +279,7 @@ def one_run(number: int, upstream: CountingUpstream, folder: Path, plan: Plan, t
         if os.WIFSIGNALED(status):
             kills += 1
             tally.by_edge[kind] += 1
-            plan.happened(kind)
+            plan.happened()
     _judge(name, json.loads(run_file.with_suffix(".json").read_text()), upstream.counts(name), kills, tally)
     shutil.rmtree(place)
 
