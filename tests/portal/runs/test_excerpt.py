@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from manifests.json_value import Json
 from portal.base.tokens import compact, count_tokens
 from portal.runs.content import truncate
-from tests.depth import depth
 
 _MARK = re.compile(r"… (\[.*\]|[\d,]+ more (items|keys) left out)$", re.DOTALL)
 
@@ -160,8 +159,8 @@ _VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=30) | st.dictionaries(_KEYS, inner, max_size=30),
     max_leaves=120,
 )
-_REPEATED = st.builds(lambda value, times: [value] * times, _VALUES, st.integers(0, 3_000))
-_TEXTS = st.builds(lambda text, times: text * times, st.text(min_size=1, max_size=30), st.integers(0, 5_000))
+_REPEATED = st.builds(lambda value, times: [value] * times, _VALUES, st.integers(0, 300))
+_TEXTS = st.builds(lambda text, times: text * times, st.text(min_size=1, max_size=30), st.integers(0, 500))
 _ERRORS = st.none() | st.fixed_dictionaries(
     {"code": st.sampled_from(["wall_limit", 8 * "code_"]), "message": _TEXTS, "line": st.integers(1, 999)}
 )
@@ -181,8 +180,7 @@ _ANSWERS = st.builds(
 )
 
 
-@depth(1.5)
-@given(_ANSWERS, st.integers(200, 8_000))
+@given(_ANSWERS, st.integers(200, 1_000))
 def test_any_answer_fits_is_json_and_tells_its_cuts(given_answer: dict[str, Json], max_tokens: int) -> None:
     truncated = truncate(given_answer, max_tokens)
     text = compact(truncated)

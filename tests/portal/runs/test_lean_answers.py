@@ -200,24 +200,19 @@ def test_equal_failures_are_one_and_slow_calls_are_named_if_the_run_failed() -> 
     assert told["notices"] == ["git.git_log took 2 s"] and "notices" not in well
 
 
-VALUES: dict[str, Json] = {
-    "chinese": "世界" * 100_000,
-    "keys": {"k" * 999: [[]] * 9_000},
-    "integer": 10**9_000,
-    "surrogates": "\ud800" * 9_000,
-}
+VALUES: list[Json] = ["世界" * 100_000, {"k" * 999: [[]] * 9_000}, 10**9_000, "\ud800" * 9_000]
 
 
 @pytest.mark.parametrize("output_tokens", [400, 6_000])
-@pytest.mark.parametrize("kind", VALUES)
-def test_whatever_a_script_does_its_answer_fits(kind: str, output_tokens: int) -> None:
+def test_whatever_a_script_does_its_answer_fits(output_tokens: int) -> None:
     rows: list[dict[str, Json]] = [
         {"seq": n, "function": f"a.f{n}", "state": "failed", "ms": 1.0, "error": {"message": f"é{n}" * 99}}
         for n in range(99)
     ]
     notices = [f"{n}" * 4_000 for n in range(100)]
     failed = Answer("error", new_run_id(), error=RunError("x", "é" * 8_000), stdout="🙂" * 99_999, calls=rows)
-    for answer in (failed, Answer("ok", new_run_id(), VALUES[kind], "🙂" * 9_999, notices=notices)):
+    others = (Answer("ok", new_run_id(), each, "🙂" * 9_999, notices=notices) for each in VALUES)
+    for answer in (failed, *others):
         told = compact(lean(answer, output_tokens, output_tokens))
         assert is_within(told, output_tokens) and json.loads(told.encode())
 
