@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,8 @@ from portal.records.store.writer import RunStore
 from tests.portal.app.test_http_app import BEARER, TOKEN, client, served
 from tests.portal.kept_runs import kept_runs
 from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, opened, tool
-from tests.portal.runs.test_waiting import ASKS, KEPT, found
+from tests.portal.rows import failing
+from tests.portal.runs.test_waiting import ASKS, KEPT
 
 APPROVE = ElicitResult(action="accept", content={"decision": "approve"})
 DENY = ElicitResult(action="accept", content={"decision": "deny"})
@@ -200,24 +202,34 @@ await asyncio.gather(git.merge(id=1), later())
     assert [each.count("id: 1") for each in desk.person.asked] == [1, 0]
 
 
-async def test_a_call_that_was_decided_before_the_form_is_shown_is_not_asked_about(tmp_path: Path) -> None:
-    class Person(ClientChannel):
-        async def ask_person(self, request: Any) -> None:
-            asked.append(request)
+class Answering(ClientChannel):
+    """A client whose person approves each form."""
 
-    asked: list[Any] = []
-    async with opened(tmp_path, {"git": Peer(tool("merge"))}, capabilities=ASKS) as portal:
-        runs = portal.portal.runs
-        run = (await portal.call("execute_code", code=MERGE, background=True)).structured_content["run_id"]
-        await found(portal, partial(RunTables.listed, is_asking=True), bool)
-        with anyio.fail_after(DEADLINE_SECONDS):
-            for is_decided in (False, True):
-                if is_decided:
-                    await runs.decide(run, 1, Decider("ann"), is_approved=False)
-                await runs.questions.ask(run, 1, {"question": "Merge?"}, Person())
-                while runs.questions.are_open(run):
-                    await runs.changes.news.wait()
-        assert len(asked) == 1
+    def __init__(self, before: Callable[[], object]) -> None:
+        super().__init__()
+        self.before, self.asked = before, 0
+
+    async def ask_person(self, request: Any) -> Json:
+        self.asked += 1
+        self.before()
+        return APPROVE.model_dump()
+
+
+async def test_a_call_that_was_decided_before_the_form_is_shown_is_not_asked_about(tmp_path: Path) -> None:
+    """A decision that cannot be written ends no portal."""
+    with ExitStack() as failure:
+        async with kept_runs(tmp_path) as kept:
+            client = Answering(lambda: failure.enter_context(failing(kept.store)))
+            await kept.until(run := await kept.start("ask"), "waiting")
+            with anyio.fail_after(DEADLINE_SECONDS):
+                for is_decided in (False, True):
+                    if is_decided:
+                        failure.close()
+                        await kept.runs.decide(run, 1, Decider("ann"), is_approved=False)
+                    await kept.runs.questions.ask(run, 1, {"question": "Merge?"}, client)
+                    while kept.runs.questions.are_open(run):
+                        await kept.runs.changes.news.wait()
+    assert client.asked == 1
 
 
 async def test_client_that_has_left_is_not_asked_by_a_run_that_goes_on(tmp_path: Path) -> None:
@@ -230,8 +242,10 @@ async def test_client_that_has_left_is_not_asked_by_a_run_that_goes_on(tmp_path:
     assert not channel.can_ask_person
 
 
-@pytest.mark.parametrize("mode", ["legacy", "auto"])
-@pytest.mark.parametrize(("action", "status"), [("accept", "ok"), ("decline", "waiting")])
+@pytest.mark.parametrize(
+    ("mode", "action", "status"),
+    [("legacy", "accept", "ok"), ("auto", "accept", "ok"), ("auto", "decline", "waiting")],
+)
 async def test_client_is_sent_to_the_console_where_the_person_decides(
     tmp_path: Path, mode: str, action: Any, status: str
 ) -> None:

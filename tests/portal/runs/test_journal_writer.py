@@ -18,10 +18,11 @@ from portal.runs.answer import Answer
 from portal.runs.changes import Changes
 from portal.runs.journal import Journal
 from portal.runs.leases import Leases
-from portal.runs.past import Piece, RunHead
+from portal.runs.past import EntryRow, Piece, RunHead
 from portal.runs.segment_state import SegmentState
 from sandbox_runtime.call_port import CallError, Outcome
 from sandbox_runtime.recording import Recording
+from tests.portal.peers import DEADLINE_SECONDS
 from tests.portal.rows import opened
 from upstreams.redaction import Redaction
 
@@ -141,6 +142,31 @@ async def test_the_answer_of_a_run_whose_first_intent_is_being_written_is_writte
         tasks.start_soon(committed, store, None, None)  # it begins when `finish` waits
         await journal.finish(Answer("ok", "run"))
     assert store.tables.row("run").state == "ok"
+
+
+async def test_an_outcome_that_could_not_be_written_is_written_later(
+    store: Store, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("portal.runs.journal.RETRY_SECONDS", 0.001)
+
+    async def work() -> Outcome:
+        return Outcome(error=await journal.intend(1, "git.push"))
+
+    entry = journal.state.ledger[1]
+    await journal.call(entry, work)
+    entry.end("done")
+    store.is_held = True
+    with anyio.fail_after(DEADLINE_SECONDS):
+        await committed(store, StoreError("full"), None)
+    assert store.states() == ["done"]
+
+
+async def test_a_fault_of_the_portal_leaves_nobody_waiting(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(EntryRow, "of")
+    with anyio.fail_after(DEADLINE_SECONDS), pytest.raises(AttributeError):
+        await journal.intend(1, "git.push")
 
 
 @pytest.mark.parametrize("is_suspended", [True, False])

@@ -1,14 +1,12 @@
 """Races, and a store that fails or is slow: nothing is done twice, lost or misreported."""
 
-from contextlib import ExitStack, closing
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-from mcp import Client
-from mcp_types import ElicitResult
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
@@ -18,10 +16,8 @@ from portal.records.store.records import StoreError
 from portal.records.store.run_tables import RunTables
 from portal.runs.answer import Answer
 from portal.runs.decisions import fork_run
-from portal.runs.past import EntryRow
 from portal.runs.service import Runs
-from portal.server.server import build_server
-from tests.portal.peers import DEADLINE_SECONDS, Opened, Peer, never, opened, structured, tool, write_manifest
+from tests.portal.peers import DEADLINE_SECONDS, Peer, never, opened, structured, tool, write_manifest
 from tests.portal.rows import failing
 from tests.portal.rows import opened as tables_in
 from tests.portal.runs.test_waiting import ASKS, KEPT, SOON, answer_of, approved, end_of, found, git, waiting
@@ -29,29 +25,15 @@ from tests.sandbox_runtime.fetching import served
 
 
 async def test_a_run_does_not_wait_for_what_its_script_gave_up(tmp_path: Path) -> None:
-    code = """
-import asyncio
-try:
-    await asyncio.wait_for(portal.approve("first?"), 0.2)
-except TimeoutError:
-    pass
-await portal.sleep(hours=1)
-"""
-    async with opened(tmp_path, runs={"park_after_seconds": 0.6}) as portal:
-        answer = await waiting(portal, code)
-        assert [each["kind"] for each in answer["waiting"]] == ["sleep"], "it waits for no person any more"
-
-
-async def test_a_run_does_not_wait_for_what_its_script_gave_up_through_middleware(tmp_path: Path) -> None:
-    """Which may wait in a task of its own: that one is cancelled without the script's reason."""
+    """Also through middleware that waits in a task of its own, which is cancelled without the script's reason."""
     bounded = "async def bounded(call, next):\n    return await asyncio.wait_for(next(call), 30)\n"
     (tmp_path / "bounded.py").write_text(f"import asyncio\n\n{bounded}")
     code = """
-import asyncio
-try:
-    await asyncio.wait_for(git.merge(id=1), 0.2)
-except TimeoutError:
-    pass
+for call in (portal.approve("first?"), git.merge(id=1)):
+    try:
+        await asyncio.wait_for(call, 0.2)
+    except TimeoutError:
+        pass
 await portal.sleep(hours=1)
 """
     sections: Json = {
@@ -62,8 +44,8 @@ await portal.sleep(hours=1)
     async with opened(tmp_path, {"git": git()}, **sections) as portal, anyio.create_task_group() as tasks:
         tasks.start_soon(partial(portal.call, "execute_code", code=code))
         listed = await found(portal, RunTables.listed, len)
-        calls = partial(RunTables.calls, run=listed[0].id)
-        await found(portal, calls, lambda calls: [call.state for call in calls] == ["done", "waiting"])
+        calls, states = partial(RunTables.calls, run=listed[0].id), ["done", "done", "waiting"]
+        await found(portal, calls, lambda calls: [call.state for call in calls] == states)
         tasks.cancel_scope.cancel()
 
 
@@ -75,21 +57,6 @@ async def test_a_fork_after_an_approval_can_be_loaded(tmp_path: Path) -> None:
         row = await portal.portal.runs.store_or_error().write(partial(fork_run, run=run, seq=2))
         portal.portal.runs.changes.wake(row.id)
         assert (await answer_of(portal, row.id))["result"] == {"n": 1}
-
-
-async def test_a_failing_store_does_not_end_the_portal_when_the_client_approves(tmp_path: Path) -> None:
-    stack = ExitStack()
-
-    async def person(context: Any, params: Any) -> ElicitResult:
-        stack.enter_context(failing(portal.portal.runs.store))
-        return ElicitResult(action="accept", content={"decision": "approve"})
-
-    async with opened(tmp_path) as portal:
-        server = build_server(portal.portal)
-        async with Client(server, mode="legacy", elicitation_callback=person) as client:
-            with anyio.move_on_after(3):
-                await client.call_tool("execute_code", {"code": "await portal.approve('?')"})
-            assert await Opened(portal.portal, client).result_of("1") == 1
 
 
 async def test_a_damaged_default_store_is_an_error_at_once(tmp_path: Path) -> None:
@@ -144,18 +111,6 @@ async def test_an_outcome_is_written_when_the_portal_closes(tmp_path: Path) -> N
         assert (await answer_of(portal, result.structured_content["run_id"]))["result"] == {"n": 1}
 
 
-async def test_an_outcome_that_could_not_be_written_is_written_later(tmp_path: Path) -> None:
-    peer = Peer(tool("push"), tool("look", annotations={"readOnlyHint": True}), look=never)  # type: ignore[arg-type]
-    async with opened(tmp_path, {"git": peer}, runs=KEPT) as portal:
-        times = [1]
-        with failing(portal.portal.runs.store, lambda rows: rows.outcomes and times and times.pop()):
-            code = "await git.push(n=1)\nawait git.look()"
-            result = await portal.call("execute_code", background=True, code=code)
-            calls = partial(RunTables.calls, run=result.structured_content["run_id"])
-            await found(portal, calls, lambda rows: any(row.state == "done" for row in rows))
-        assert not times
-
-
 async def test_the_end_of_a_run_that_could_not_be_written_is_told_and_written_later(tmp_path: Path) -> None:
     peer = git()
     async with opened(tmp_path, {"git": peer}, runs=KEPT) as portal:
@@ -164,35 +119,6 @@ async def test_the_end_of_a_run_that_could_not_be_written_is_told_and_written_la
         assert (answer["status"], answer["result"]) == ("ok", {"n": 1})
         assert any("store of runs cannot be written" in notice for notice in answer["notices"])
         assert await end_of(portal, answer["run_id"]) == "ok"
-
-
-async def test_each_call_that_is_sent_has_its_intent_though_one_could_not_be_written(tmp_path: Path) -> None:
-    peer = git()
-    code = """
-import asyncio
-found = await asyncio.gather(*(git.push(n=n) for n in range(1, 7)), return_exceptions=True)
-found.append(await git.push(n=7))
-[each["n"] if isinstance(each, dict) else each.code for each in found]"""
-    async with opened(tmp_path, {"git": peer}) as portal:
-        store, times = portal.portal.runs.store_or_error(), [1]
-        with failing(store, lambda rows: rows.calls and times and times.pop()):
-            answer = await portal.run(code)
-        assert answer["result"] == [*["journal_failed"] * 6, 7], "the six were one transaction"
-        rows = await store.read(partial(RunTables.calls, run=answer["run_id"]))
-    assert peer.calls == [("push", {"n": 7})]
-    assert [(row.seq, row.state) for row in rows] == [(7, "done")]
-
-
-async def test_a_fault_of_the_portal_while_it_journals_leaves_nobody_waiting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    peer = git()
-    async with opened(tmp_path, {"git": peer}, runs=KEPT) as portal:
-        monkeypatch.delattr(EntryRow, "of")
-        with anyio.fail_after(DEADLINE_SECONDS):
-            result = await portal.client.call_tool("execute_code", {"code": "await git.push(n=1)"})
-    assert result.is_error
-    assert peer.calls == []
 
 
 async def test_a_question_stays_open_when_the_portal_ends_before_its_run_is_parked(tmp_path: Path) -> None:
@@ -248,20 +174,6 @@ async def test_a_store_that_cannot_be_read_does_not_end_the_wait_of_a_run(
         monkeypatch.setattr(Runs, "final_answer", unread)
         answer = await waiting(portal, "await portal.approve('?')\n1")
         assert (await approved(portal, answer["run_id"]))["result"] == 1
-
-
-async def test_a_call_under_way_may_have_happened_when_its_run_is_read_or_cancelled(tmp_path: Path) -> None:
-    peer = git(push=never)
-    async with opened(tmp_path, {"git": peer}, runs=SOON) as portal:
-        started = await portal.call("execute_code", code="await git.push()", background=True)
-        assert started.structured_content is not None
-        run = started.structured_content["run_id"]
-        await peer.until(lambda: len(peer.calls) == 1)
-        for status in ("running", "cancelled"):
-            answer = await portal.portal.runs.answer(run, None)
-            assert [answer.status, *(row["state"] for row in answer.calls)] == [status, "unknown"]
-            if status == "running":
-                await portal.portal.runs.cancel(run, None)
 
 
 async def test_a_portal_that_lost_a_run_does_not_end_it_later(tmp_path: Path) -> None:
