@@ -262,10 +262,13 @@ class Questions:
         if await self._stands(run, seq, asked) or channel is None or seq in self._open.get(run, ()):
             return
         self._channels[run] = channel
-        unshown = self._unshown.setdefault(run, {})
-        scope = self._open.setdefault(run, {})[seq] = anyio.CancelScope()
+        questions, unshown = self._open.setdefault(run, {}), self._unshown.setdefault(run, {})
+        if unshown:
+            questions[seq] = questions[next(iter(unshown))]
+        else:
+            scope = questions[seq] = anyio.CancelScope()
+            self.tasks.start_soon(self._show, run, unshown, channel, scope)
         unshown[seq] = asked
-        self.tasks.start_soon(self._show, run, unshown, channel, scope)
 
     async def _show(
         self, run: str, unshown: dict[int, Json], channel: ClientChannel, scope: anyio.CancelScope
@@ -276,7 +279,6 @@ class Questions:
             await anyio.sleep(GATHER_SECONDS)
             left = dict(sorted(unshown.items()))
             unshown.clear()  # calls that come from now on get another form
-            questions.update(dict.fromkeys(left, scope))  # until the client leaves
             # A segment that went on may have read its row before the last decision about it.
             for each in left.keys() - await self._waiting(run, left):
                 left.pop(each)
