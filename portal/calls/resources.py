@@ -6,8 +6,8 @@ manifest's rules match a request by its method, like a tool: `files.resources/re
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias
@@ -25,7 +25,7 @@ from portal.records.audit.audit import RunAudit
 from portal.records.ledger import CallState, Entry
 from sandbox_runtime.call_port import CallError
 from upstreams.errors import UpstreamAnswerError, UpstreamError
-from upstreams.upstream import MAX_IDENTIFIER_CHARACTERS, Listed
+from upstreams.upstream import MAX_IDENTIFIER_CHARACTERS, Listed, Upstream
 
 Kinds: TypeAlias = Mapping[str, Listed]
 """The upstreams' names of listings, by the portal's."""
@@ -150,14 +150,9 @@ class Resources:
         self, key: str, listed: Listed, sent: OnSent, entry: Entry, most_seconds: float = math.inf
     ) -> list[Json]:
         seconds = min(self.own.fleet[key].spec.call_seconds, most_seconds)
-        try:
-            # Listing all must not ask anyone to sign in.
-            await self.own.ready(key, may_ask=most_seconds == math.inf)
-            async with self.own.of(key) as upstream:
-                rows = await upstream.offered(listed, seconds=seconds, on_sent=sent)
-        except UpstreamError as error:
-            entry.sources |= self.authorization.carry([key])
-            raise _failure(error) from error
+        # Listing all must not ask anyone to sign in.
+        async with self._reached(key, entry, may_ask=most_seconds == math.inf) as upstream:
+            rows = await upstream.offered(listed, seconds=seconds, on_sent=sent)
         return [{**row, "upstream": key} for row in rows]
 
     async def _ask(
@@ -165,10 +160,16 @@ class Resources:
     ) -> dict[str, Json]:
         sent = self._permit(key, method, arguments, entry)
         seconds = self.own.fleet[key].spec.call_seconds
+        async with self._reached(key, entry) as upstream:
+            return await upstream.ask(method, arguments, seconds=seconds, on_sent=sent)
+
+    @asynccontextmanager
+    async def _reached(self, key: str, entry: Entry, *, may_ask: bool = True) -> AsyncIterator[Upstream]:
+        """The caller's upstream for one request. Raises ResourceError: it failed, or the caller has to sign in."""
         try:
-            await self.own.ready(key)
+            await self.own.ready(key, may_ask=may_ask)
             async with self.own.of(key) as upstream:
-                return await upstream.ask(method, arguments, seconds=seconds, on_sent=sent)
+                yield upstream
         except UpstreamError as error:
             entry.sources |= self.authorization.carry([key])
             raise _failure(error) from error
