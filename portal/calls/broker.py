@@ -79,7 +79,7 @@ class Broker:
         try:
             async with self.own.of(function.upstream) as upstream:
                 is_shared = upstream is self.own.fleet[function.upstream]
-                asked = channel.questions_of(upstream, spec)
+                asked = CallQuestions(channel.questions, upstream, spec)
                 result = await upstream.call(
                     function.tool,
                     permit.arguments,

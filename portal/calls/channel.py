@@ -15,12 +15,11 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 from mcp.server.context import ServerRequestContext
 from mcp.shared.dispatcher import ProgressFnT
 from mcp.shared.jsonrpc_dispatcher import progress_token_from_params
-from mcp_types import ElicitRequest
+from mcp_types import ElicitationCapability, ElicitRequest
 
 from manifests.json_value import Json
-from manifests.portal_manifest import UpstreamSection
 from portal.base.clean_json import Scrub, clean_text, one_line
-from portal.calls.questions import CallQuestions, Questions, can_show_forms, request_of
+from portal.calls.questions import Questions, can_show_forms, request_of
 from portal.identity.approvers import NOBODY
 from portal.records.ledger import Entry, Ledger
 from upstreams.transports.messages import TokenBucket
@@ -154,19 +153,20 @@ class ClientChannel:
 
         return None if self._progress is None else handle
 
-    def questions_of(self, upstream: Upstream, spec: UpstreamSection) -> CallQuestions:
-        """The questions that the upstream may ask during one call."""
-        return CallQuestions(self.questions, upstream, spec)
-
     @property
     def can_ask_person(self) -> bool:
-        can = self.questions.capabilities if self.questions is not None else None
-        return can is not None and can.elicitation is not None and can_show_forms(can.elicitation)
+        can = self._elicitation
+        return can is not None and can_show_forms(can)
 
     @property
     def can_open_pages(self) -> bool:
+        can = self._elicitation
+        return can is not None and can.url is not None
+
+    @property
+    def _elicitation(self) -> ElicitationCapability | None:
         can = self.questions.capabilities if self.questions is not None else None
-        return can is not None and can.elicitation is not None and can.elicitation.url is not None
+        return None if can is None else can.elicitation
 
     async def ask_person(self, form: ElicitRequest) -> dict[str, Json] | None:
         """The person's answer to a form; None without an answer."""

@@ -250,7 +250,6 @@ class Fetchers:
     """Shared by the fetches of all runs. `is_portal` is as for `Network`."""
 
     is_portal: IsPortal
-    resolve: constraints.Resolver = http_client.resolve_by_system
 
     def of_run(self, manifest: Manifest, requests: int = 0) -> "Fetcher | None":
         """The fetcher for a segment of a run that has made so many requests; None if the manifest grants no network."""
@@ -258,7 +257,7 @@ class Fetchers:
         if grant is None:
             return None
         where = partial(manifest.where, "capabilities", "network")
-        return Fetcher(Network(grant, where, resolve=self.resolve, is_portal=self.is_portal), requests)
+        return Fetcher(Network(grant, where, is_portal=self.is_portal), requests)
 
 
 class Fetcher:
