@@ -2,9 +2,8 @@
 
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,13 +11,11 @@ import anyio
 import httpx2
 import pytest
 from mcp import Client
-from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     HEADER_MISMATCH,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
-    CallToolResult,
     Request,
     RequestParams,
     Result,
@@ -171,17 +168,11 @@ async def test_a_task_shows_as_much_as_its_run_was_asked_for(client: Wire) -> No
         assert isinstance(json.loads(ended["result"]["content"][0]["text"])["result"], shown)
 
 
-async def test_a_script_in_the_foreground_answers_at_once(client: Wire) -> None:
+async def test_what_does_not_run_in_the_background_is_no_task(client: Wire) -> None:
     result = await client.result("tools/call", name="execute_code", arguments={"code": "40 + 2"})
     assert result["structuredContent"]["result"] == 42
-    arguments = {"query": "x", "background": True}
-    searched = await client.result("tools/call", name="docs_search", arguments=arguments)
-    assert searched["isError"] is True
-
-
-async def test_a_background_run_that_is_refused_is_no_task(client: Wire) -> None:
-    result = await client.start("1", session="new")
-    assert result["structuredContent"]["error"]["code"] == "invalid_arguments"
+    refused = await client.start("1", session="new")
+    assert refused["structuredContent"]["error"]["code"] == "invalid_arguments"
 
 
 async def test_a_client_that_does_not_declare_tasks_gets_the_id_of_the_run(client: Wire) -> None:
@@ -197,6 +188,15 @@ async def test_a_client_that_does_not_declare_tasks_gets_the_id_of_the_run(clien
 # Announcement
 
 
+class GetTaskParams(RequestParams):
+    task_id: str
+
+
+class GetTask(Request[GetTaskParams, Literal["tasks/get"]]):
+    method: Literal["tasks/get"] = "tasks/get"
+    params: GetTaskParams
+
+
 async def test_the_extension_is_announced(client: Wire) -> None:
     found = await client.result("server/discover")
     assert found["capabilities"]["extensions"] == {TASKS: {}}
@@ -206,7 +206,7 @@ async def test_without_a_store_there_are_no_tasks(tmp_path: Path) -> None:
     manifest = load_manifest(write_manifest(tmp_path, {}), {}, fetch_secrets)
     async with (
         open_portal(manifest, lambda line: None, runs="unkept") as portal,
-        Client(build_server(portal), extensions=[TaskClient()]) as client,
+        Client(build_server(portal)) as client,
     ):
         assert not client.server_capabilities.extensions
         with pytest.raises(MCPError) as caught:
@@ -381,60 +381,3 @@ async def test_a_task_that_has_ended_stays_as_it_is(client: Wire) -> None:
     await client.result("tasks/cancel", taskId=run)
     task = await client.get(run)
     assert (task["status"], task["result"]["structuredContent"]["result"]) == ("completed", 42)
-
-
-# The SDK's client
-
-
-class GetTaskParams(RequestParams):
-    task_id: str
-
-
-class GetTask(Request[GetTaskParams, Literal["tasks/get"]]):
-    method: Literal["tasks/get"] = "tasks/get"
-    params: GetTaskParams
-    name_param = "taskId"
-
-
-class CreatedTask(Result):
-    result_type: Literal["task"] = "task"
-    task_id: str
-
-
-class FoundTask(Result):
-    status: str
-    result: dict[str, Any] | None = None
-
-
-class TaskClient(ClientExtension):
-    """Drives a task to its end, as hosts do."""
-
-    identifier = TASKS
-
-    def __init__(self, changed: Callable[[], Awaitable[None]] = anyio.lowlevel.checkpoint) -> None:
-        self._changed = changed
-
-    def claims(self) -> Sequence[ResultClaim[Any]]:
-        return [ResultClaim(result_type="task", model=CreatedTask, resolve=self._resolve)]
-
-    async def _resolve(self, created: CreatedTask, context: ClaimContext) -> CallToolResult:
-        request = GetTask(params=GetTaskParams(task_id=created.task_id))
-        while (found := await context.session.send_request(request, FoundTask)).status == "working":
-            await self._changed()
-        return CallToolResult.model_validate(found.result, by_name=False)
-
-
-async def test_a_client_of_the_sdk_gets_the_result_of_a_task(tmp_path: Path) -> None:
-    async with opened(tmp_path, runs=RUNS) as portal:
-        runs = portal.portal.runs
-
-        async def changed() -> None:
-            event = runs.changes.news
-            if await runs.store_or_error().read(partial(RunTables.listed, is_open=True)):
-                await event.wait()
-
-        server = build_server(portal.portal)
-        async with Client(server, extensions=[TaskClient(changed)]) as client:
-            knowing = Opened(portal.portal, client)
-            result = await knowing.call("execute_code", code="40 + 2", background=True)
-        assert result.structured_content and result.structured_content["result"] == 42
