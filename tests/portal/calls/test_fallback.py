@@ -102,7 +102,6 @@ async def test_an_error_of_the_tool_is_an_answer(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("annotations", "capabilities", "argument", "reason"),
     [
-        ({"idempotentHint": True}, {}, "'a'", "readOnlyHint"),
         ({"readOnlyHint": True, "destructiveHint": True}, {}, "'a'", "readOnlyHint"),
         (READS, {}, "[1]", "invalid_arguments"),
         (READS, {"tools": {"budgets": [{"tool": "search2.web", "calls": 0}]}}, "'a'", "tool_budget"),

@@ -2,15 +2,13 @@
 
 import itertools
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import anyio
-import httpx2
 import pytest
-from mcp.client.streamable_http import streamable_http_client
 from mcp.server.mcpserver import Context, MCPServer
 from mcp_types import (
     INVALID_PARAMS,
@@ -27,6 +25,7 @@ from pydantic import BaseModel
 from manifests.json_value import Json
 from manifests.portal_manifest import HttpUpstream, StdioUpstream
 from portal.calls.questions import elicitation, missing_key
+from tests.portal.app.test_http_app import client
 from tests.portal.chatty_server import SECRET
 from tests.portal.clients import (
     CLIENTS,
@@ -366,27 +365,17 @@ async def test_question_that_may_be_about_anothers_call_is_refused(tmp_path: Pat
         assert (await one.run("await http_legacy.ask()"))["status"] == "ok"
 
 
-@asynccontextmanager
-async def bearer(url: str, person: Person) -> AsyncIterator[Ear]:
-    """A client with the one token of the portal."""
-    headers = {"Authorization": "Bearer team-token"}
-    options = {"elicitation_callback": person}
-    async with (
-        httpx2.AsyncClient(headers=headers, timeout=DEADLINE_SECONDS) as http,
-        ear_of(streamable_http_client(url, http_client=http), "auto", options) as ear,
-    ):
-        yield ear
-
-
 async def test_clients_with_one_token_are_not_asked_for_each_other(tmp_path: Path) -> None:
     one_person, other_person = Person(), Person()
     async with chatty_upstreams() as upstreams:
         manifest = write_manifest(tmp_path, upstreams, server={"tokens": [{"token": "team-token"}]})
+        headers = {"Authorization": "Bearer team-token"}
         async with (
             served(manifest) as url,
-            bearer(url, one_person) as one,
-            bearer(url, other_person) as other,
+            client(url.removesuffix("/mcp"), "auto", headers, elicitation_callback=one_person) as first,
+            client(url.removesuffix("/mcp"), "auto", headers, elicitation_callback=other_person) as second,
         ):
+            one, other = Ear(first), Ear(second)
             alone = await one.run("await http_legacy.ask()")
             assert alone["result"] == "accept {'who': 'Ada'}"
             async with anyio.create_task_group() as tasks:

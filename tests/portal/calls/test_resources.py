@@ -13,7 +13,7 @@ from portal.base.errors import ASK_OPERATOR
 from portal.cli import check, explain
 from portal.cli.terminal import Terminal
 from tests.portal.chatty_server import SECRET, Chatty
-from tests.portal.clients import UPSTREAMS, chatty_upstreams, one_chatty
+from tests.portal.clients import chatty_upstreams, one_chatty
 from tests.portal.peers import Opened, opened, raw, states
 
 
@@ -26,7 +26,7 @@ async def portal(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Open
         yield portal
 
 
-@pytest.mark.parametrize("upstream", UPSTREAMS)
+@pytest.mark.parametrize("upstream", ["http_modern", "stdio_legacy"])
 async def test_a_script_lists_resources_and_reads_them(portal: Opened, upstream: str) -> None:
     code = f"""
 import portal
