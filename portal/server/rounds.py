@@ -6,8 +6,6 @@ arguments and caller.
 Source: MCP 2026-07-28, basic/patterns/mrtr.
 """
 
-import hashlib
-import json
 import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -37,7 +35,7 @@ Work: TypeAlias = Callable[["PendingRequest"], Awaitable[types.Result]]
 class PendingRequest:
     """A request that runs in its own task, so that it outlives the HTTP request that started it."""
 
-    def __init__(self, queue_key: str, binding: str, questions: Callable[[Ask], Questions]) -> None:
+    def __init__(self, queue_key: str, binding: Json, questions: Callable[[Ask], Questions]) -> None:
         self.queue_key = queue_key
         self.binding = binding
         self.ledger = Ledger()
@@ -115,7 +113,7 @@ class Rounds:
 
         Raises MCPError: `requestState` is unknown, or belongs to another caller or to other arguments.
         """
-        binding = _binding(caller, params)
+        binding = caller.owner, caller.profile, params.name, params.arguments
         if params.request_state is None:
             return PendingRequest(caller.queue_key, binding, questions)
         known = self._waiting.get(params.request_state)
@@ -161,12 +159,3 @@ class Rounds:
 
     def _end(self, state: str) -> None:
         self._waiting.pop(state).scope.cancel()
-
-
-def _binding(caller: Caller, params: types.CallToolRequestParams) -> str:
-    request = [caller.owner, caller.profile, params.name, params.arguments]
-    try:
-        text = json.dumps(request, sort_keys=True)
-    except ValueError:  # an integer with more digits than Python formats
-        text = secrets.token_hex(32)
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
