@@ -1,10 +1,8 @@
 """The answer of execute_code: value, prints, errors and notices of one script, and the outcomes of its calls."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from mcp_types import CallToolResult
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
@@ -15,28 +13,14 @@ from portal.runs.execution import RunLimits
 from portal.runs.past import RunHead
 from sandbox_runtime.call_port import CallError
 from tests.portal.peers import (
-    Opened,
     Peer,
     never,
     opened,
     schema,
     states,
-    text,
     tool,
     write_manifest,
 )
-
-
-async def flood(arguments: dict[str, Json]) -> CallToolResult:
-    return text("y" * 5_000)
-
-
-@pytest.fixture(scope="module")
-async def portal(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Opened]:
-    peer = Peer(tool("echo"), tool("flood"), flood=flood)
-    limits = {"limits": {"tool_calls": 5, "argument_bytes": 1_000, "outcome_bytes": 2_000}}
-    async with opened(tmp_path_factory.mktemp("runs"), {"store": peer}, capabilities=limits) as portal:
-        yield portal
 
 
 @pytest.mark.parametrize(
@@ -67,24 +51,9 @@ def test_a_shorter_timeout_is_kept_and_a_longer_one_lowered_and_told(
     assert [f"lowered to limits.{lowered}" in each for each in found.notices] == [True] * bool(lowered)
 
 
-@pytest.mark.parametrize(
-    ("code", "ledger", "error"),
-    [
-        ("for i in range(7):\n    await store.echo(i=i)", ["done"] * 5 + ["refused"], "tool_calls_limit"),
-        ("await store.echo(x='x' * 2_000)", ["refused"], "argument_limit"),
-        ("await store.flood()", ["done"], "outcome_limit"),
-    ],
-)
-async def test_a_call_beyond_a_limit_stands_in_the_ledger(
-    portal: Opened, code: str, ledger: list[str], error: str
-) -> None:
-    rows = (await portal.run(code))["calls"]
-    assert [row["state"] for row in rows] == ledger
-    assert rows[-1]["error"]["code"] == error
-
-
-async def test_an_answer_has_these_fields(portal: Opened) -> None:
-    answer = await portal.run("print('said')\n{'a': 1}")
+async def test_an_answer_has_these_fields(tmp_path: Path) -> None:
+    async with opened(tmp_path, {"store": Peer()}) as portal:
+        answer = await portal.run("print('said')\n{'a': 1}")
     run_id = answer.pop("run_id")
     assert isinstance(run_id, str) and run_id
     empty: Json = {"error": None, "calls": [], "notices": []}

@@ -9,12 +9,12 @@ from manifests.manifest import Budget
 from manifests.names import Glob
 from portal.base.caller import LOCAL
 from portal.base.requests import ExecuteCode
-from portal.records.ledger import Ledger
+from portal.records.ledger import Entry, Ledger
 from portal.records.store.records import CallRow
 from portal.runs.answer import Answer
-from portal.runs.past import Past, Piece, RunHead, new_row
+from portal.runs.past import EntryRow, Past, Piece, RunHead, new_row
 from portal.runs.segment_state import Activity, Rows, SegmentState
-from sandbox_runtime.call_port import Outcome
+from sandbox_runtime.call_port import CallError, Outcome
 from sandbox_runtime.recording import Event, Origin, Record, Recording
 
 HEAD = RunHead(ExecuteCode("1"), LOCAL, None)
@@ -135,6 +135,17 @@ def test_each_request_of_a_call_counts_to_its_budgets_again_when_the_run_goes_on
     spent = Budget(Glob.of("git.push"), 9, None, ("tools", "budgets", 0))
     state.counted, state.touched = {1: [spent, spent]}, {1}
     assert [entry.budgets for entry in state.begin().entries] == [(spent.keys, spent.keys)]
+
+
+def test_an_entry_that_was_written_is_restored_as_it_was() -> None:
+    before, after = (Entry(1, "git.push", 0.0) for _ in range(2))
+    before.request, before.answered_by, before.arguments = "git.pull", "middleware", "n=1"
+    before.sources, before.at = {"git", "mail"}, 100.0
+    before.end("failed", CallError("tool_error", "no", "hint"))
+    EntryRow.of(before, ()).restore(after)
+    began, ended = before.began - after.began, before.ended - after.ended
+    assert round(began - ended, 3) == 0
+    assert replace(after, began=before.began, ended=before.ended) == before
 
 
 def test_a_run_began_when_its_script_did_and_a_fork_when_it_was_forked() -> None:

@@ -242,19 +242,6 @@ await git.status(n=2)
         assert [name for name, _ in peer.calls].count("status") == 1
 
 
-async def test_who_answered_a_call_is_known_after_its_run_waited(tmp_path: Path) -> None:
-    (tmp_path / "fixed.py").write_text(
-        "from portal.middleware import Outcome\n\nasync def fixed(call, next):\n    return Outcome(1)\n"
-    )
-    sections: Json = {"middleware": ["fixed:fixed"], "runs": {"park_after_seconds": 0.1}}
-    async with opened(tmp_path, {"git": git()}, **sections) as portal:
-        answer = await waiting(portal, "await git.push(n=1)\nawait portal.approve('go on?')")
-        done = await approved(portal, answer["run_id"])
-        assert [row.get("answered_by") for row in (answer["calls"][0], done["calls"][0])] == [
-            "middleware"
-        ] * 2
-
-
 async def test_a_secret_of_digits_leaves_the_numbers_of_a_run_that_waits(tmp_path: Path) -> None:
     account = "471147114711"
     code = (
