@@ -126,7 +126,7 @@ async def test_answer_comes_in_the_same_request_however_long_the_person_takes_fo
     assert desk.peer.calls == [("merge", {"id": 1}), ("push", {"id": 2})]
 
 
-@pytest.mark.parametrize("is_parked", [False, True])
+@pytest.mark.parametrize(("desk", "is_parked"), [("legacy", True), ("auto", False)], indirect=["desk"])
 async def test_decision_from_elsewhere_wins_while_the_form_is_open(desk: Desk, is_parked: bool) -> None:
     is_over = anyio.Event()
 
