@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import anyio
-from anyio.abc import SocketStream, UNIXSocketStream
+from anyio.abc import UNIXSocketStream
 from mcp import Client, StdioServerParameters
 from mcp.client._transport import Transport
 from mcp_types import CallToolResult, ElicitResult
@@ -87,8 +87,7 @@ async def chatty_upstreams(**settings: Json) -> AsyncIterator[dict[str, dict[str
 async def stdio_peer(serve: Callable[[Any, Any], Awaitable[None]]) -> AsyncIterator[list[str]]:
     """The command of a server over stdio: each start of it is served in this process, by `serve(reader, writer)`."""
 
-    async def handle(relay: SocketStream) -> None:
-        assert isinstance(relay, UNIXSocketStream)
+    async def handle(relay: UNIXSocketStream) -> None:
         async with relay:
             told, streams = await relay.receive_fds(1 << 16, 3)
             while not told.endswith(b"\n"):

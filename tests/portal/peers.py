@@ -198,7 +198,6 @@ class Opened:
         """The whole shape of what execute_code answers."""
         result = await self.call("execute_code", code=code, **arguments)
         answer = result.structured_content
-        assert isinstance(answer, dict)
         assert result.is_error is (answer["status"] != "ok")
         return answer
 
@@ -211,13 +210,12 @@ class Opened:
     async def error_of(self, code: str, **arguments: Json) -> dict[str, Json]:
         """The error of a script that must fail."""
         error = (await self.run(code, **arguments))["error"]
-        assert isinstance(error, dict), "the script succeeded"
+        assert error, "the script succeeded"
         return error
 
     async def search(self, query: str = "", **arguments: Json) -> dict[str, Json]:
         result = await self.call("docs_search", query=query, **arguments)
         assert not result.is_error, result.content
-        assert isinstance(result.structured_content, dict)
         return result.structured_content
 
     async def search_text(self, query: str = "", **arguments: Json) -> str:
@@ -225,9 +223,7 @@ class Opened:
 
 
 def text_of(result: CallToolResult) -> str:
-    first = result.content[0]
-    assert isinstance(first, TextContent)
-    return first.text
+    return result.content[0].text
 
 
 def assert_begun_by_portal(found: str) -> None:

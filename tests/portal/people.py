@@ -223,9 +223,7 @@ class Company:
 
 
 async def run(client: Client, code: str = "await tickets.whoami()", **more: Json) -> dict[str, Any]:
-    result = await client.call_tool("execute_code", {"code": code, **more})
-    assert isinstance(result.structured_content, dict)
-    return result.structured_content
+    return (await client.call_tool("execute_code", {"code": code, **more})).structured_content
 
 
 def link_in(answer: dict[str, Any]) -> str:

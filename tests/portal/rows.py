@@ -116,9 +116,8 @@ async def store_of(
 
 
 @contextmanager
-def failing(store: RunStore | None, is_meant: Callable[[Any], object] = lambda rows: True) -> Iterator[None]:
+def failing(store: RunStore, is_meant: Callable[[Any], object] = lambda rows: True) -> Iterator[None]:
     """Meanwhile such writes fail, as on a full disk. `is_meant` gets the rows of a journal, or empty ones."""
-    assert store is not None
     submit = store.submit
 
     def submit_or_fail(work: Any, done: Any, **how: Any) -> None:
@@ -128,11 +127,11 @@ def failing(store: RunStore | None, is_meant: Callable[[Any], object] = lambda r
         else:
             submit(work, done, **how)
 
-    store.submit = submit_or_fail  # type: ignore[method-assign]
+    store.submit = submit_or_fail
     try:
         yield
     finally:
-        store.submit = submit  # type: ignore[method-assign]
+        store.submit = submit
 
 
 def together(*works: Callable[[], Any]) -> list[Any]:

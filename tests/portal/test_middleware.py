@@ -231,7 +231,7 @@ async def answering_no_json(call: BrokerCall, next: Next) -> Outcome:
 
 
 async def failing_with_a_string(call: BrokerCall, next: Next) -> Outcome:
-    return replace(await next(call), error="no")  # type: ignore[arg-type]  # which is the mistake
+    return replace(await next(call), error="no")
 
 
 async def test_ledger_tells_no_more_than_the_script_is_told(portal: Opened, peer: Peer) -> None:

@@ -50,7 +50,7 @@ async def test_component_that_cannot_be_fetched_now_is_fetched_later(tmp_path: P
 
     (tmp_path / "state").touch()  # so that nothing can be written there
     async with AsyncExitStack() as stack:
-        components = Components(folder, stack, print, SimpleNamespace(read=read))  # type: ignore[arg-type]
+        components = Components(folder, stack, print, SimpleNamespace(read=read))
         for _ in range(2):
             with pytest.raises(ReplayInterruptedError) as raised:
                 await components.sandbox(sha256, PYTHON)

@@ -82,7 +82,7 @@ async def journal(store: Store) -> Journal:
         ledger.open(seq, "git.push")
     piece = Piece("run", RunHead(ExecuteCode("1"), LOCAL, None))
     state = SegmentState(piece, Recording(), ledger, authorization.counted)
-    return Journal(state, HOME, store, 0.1, authorization)  # type: ignore[arg-type]
+    return Journal(state, HOME, store, 0.1, authorization)
 
 
 async def intend_all(journal: Journal, *seqs: int) -> dict[int, CallError | Exception | None]:

@@ -102,7 +102,7 @@ async def test_a_call_that_asks_no_more_waits_for_nobody(tmp_path: Path) -> None
 
 async def test_an_outcome_is_written_when_the_portal_closes(tmp_path: Path) -> None:
     look = tool("look", annotations={"readOnlyHint": True})
-    first, second = Peer(tool("push"), look, look=never), Peer(tool("push"), look)  # type: ignore[arg-type]
+    first, second = Peer(tool("push"), look, look=never), Peer(tool("push"), look)
     code = "try:\n    a = await git.push(n=1)\nexcept ToolError as error:\n    a = error.code\nawait git.look()\na"
     async with opened(tmp_path, {"git": first}, runs=KEPT) as portal:
         result = await portal.call("execute_code", background=True, code=code)

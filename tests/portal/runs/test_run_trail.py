@@ -161,7 +161,6 @@ async def test_full_keeps_what_a_run_that_only_reads_did_and_its_answer(
         (row,) = await history(portal)
         assert (row.is_journaled, row.told, row.calls) == (True, "ok", 2)
         stored = await kept(portal, row.id)
-        assert stored is not None
         assert (stored.row.ended, row.ended) == (row.began + row.ms / 1000,) * 2
         head, past = Past.of(stored)
         assert (head.request.code, [*past.entries], past.record.calls_made) == (code, [1, 2], 2)

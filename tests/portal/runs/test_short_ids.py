@@ -67,11 +67,11 @@ def test_ambiguous_beginning_names_what_tells_the_callers_own_apart(file: RunTab
 
 def test_beginning_reads_neither_all_runs_nor_all_of_one_owner(tmp_path: Path) -> None:
     file, told = tables_in(tmp_path), list[str]()
-    file.database._sql.set_trace_callback(told.append)  # type: ignore[union-attr]
+    file.database._sql.set_trace_callback(told.append)
     for owner, tenant in (("local", None), ("local", ""), ("red//1", "red"), (None, None)):
         file.listed(owner, 2, tenant=tenant, written="3f2a")
     file.handles("3f2a", "local")
-    file.database._sql.set_trace_callback(None)  # type: ignore[union-attr]
+    file.database._sql.set_trace_callback(None)
     plans = [file.database.rows(f"EXPLAIN QUERY PLAN {query}")[0][3] for query in told]
     assert plans == [
         *["SEARCH runs USING INDEX sqlite_autoindex_runs_1 (id>? AND id<?)"] * 4,
@@ -81,9 +81,9 @@ def test_beginning_reads_neither_all_runs_nor_all_of_one_owner(tmp_path: Path) -
 
 def test_what_portals_look_for_all_the_time_reads_no_run_that_has_ended(tmp_path: Path) -> None:
     file, told = tables_in(tmp_path), list[str]()
-    file.database._sql.set_trace_callback(told.append)  # type: ignore[union-attr]
+    file.database._sql.set_trace_callback(told.append)
     file.left([None]), file.due(0.0, [None], 9), file.next_due(0.0), file.open_counts(), file.components()
-    file.database._sql.set_trace_callback(None)  # type: ignore[union-attr]
+    file.database._sql.set_trace_callback(None)
     plans = [each[3] for query in told for each in file.database.rows(f"EXPLAIN QUERY PLAN {query}")]
     indexes = [plan.partition(" USING INDEX ")[2].split()[0] for plan in plans if " runs USING" in plan]
     assert len(indexes) == len(told) and {*indexes} <= {"due", "held_runs", "open_runs", "open_runs_by_time"}

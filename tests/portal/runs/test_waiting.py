@@ -72,9 +72,7 @@ async def waiting(portal: Opened, code: str, **arguments: Json) -> dict[str, Jso
     """The answer of a run that waits."""
     result = await portal.call("execute_code", code=code, **arguments)
     answer = result.structured_content
-    assert isinstance(answer, dict)
-    assert not result.is_error
-    assert answer["status"] == "waiting", answer
+    assert (answer["status"], result.is_error) == ("waiting", False), answer
     return answer
 
 

@@ -30,25 +30,18 @@ class Visitor:
     async def run(self, code: str, **arguments: Json) -> dict[str, Json]:
         with anyio.fail_after(DEADLINE_SECONDS):
             result = await self._client.call_tool("execute_code", {"code": code, **arguments})
-        answer = result.structured_content
-        assert isinstance(answer, dict)
-        return answer
+        return result.structured_content
 
     async def read(self, code: str, **arguments: Json) -> dict[str, Json]:
         """The text that a model reads."""
-        told: dict[str, Json] = json.loads(
-            text_of(await self._client.call_tool("execute_code", {"code": code, **arguments}))
-        )
-        return told
+        result = await self._client.call_tool("execute_code", {"code": code, **arguments})
+        return json.loads(text_of(result))
 
     async def begin(self, code: str) -> str:
-        session = (await self.run(code, session="new"))["session"]
-        assert isinstance(session, str)
-        return session
+        return (await self.run(code, session="new"))["session"]
 
     async def error_of(self, code: str, session: str) -> tuple[str, str]:
         error = (await self.run(code, session=session))["error"]
-        assert isinstance(error, dict)
         return error["code"], error["message"]
 
 

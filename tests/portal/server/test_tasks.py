@@ -74,14 +74,12 @@ class Wire:
         text = answer.text
         if answer.headers["content-type"].startswith("text/event-stream"):
             text = [line for line in text.splitlines() if line.startswith("data:")][-1].removeprefix("data:")
-        found: dict[str, Any] = json.loads(text)
-        return found
+        return json.loads(text)
 
     async def result(self, method: str, **params: Json) -> dict[str, Any]:
         message = await self.send(method, **params)
         assert "result" in message, message
-        result: dict[str, Any] = message["result"]
-        return result
+        return message["result"]
 
     async def code_of(self, method: str, **params: Json) -> int:
         """The code of the error that comes back."""
