@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from mcp_types import CallToolResult, ImageContent, TextContent
+from mcp_types import CallToolResult
 
 from manifests.json_value import Json
 from portal.records.store.records import DatabaseError, Seal, StoreError
@@ -170,26 +170,6 @@ async def test_calls_that_are_made_again_keep_their_first_times(tmp_path: Path) 
     before, after = (Past.of(each)[1].entries for each in (first, last))
     assert [entry.at for entry in after.values()] == [entry.at for entry in before.values()]
     assert first.row.began <= before[1].at <= before[2].at
-
-
-async def test_parked_run_goes_on_with_blocks_and_data(tmp_path: Path) -> None:
-    async def push(arguments: dict[str, Json]) -> CallToolResult:
-        told = [TextContent(text="no"), ImageContent(data="aGk=", mime_type="image/png")]
-        return CallToolResult(content=told, structured_content={"code": 7}, is_error="n" in arguments)
-
-    code = """
-r = await git.push()
-try:
-    await git.push(n=1)
-except ToolError as error:
-    failed = error
-await portal.approve("Go on?")
-[[b["type"] for b in portal.blocks(r)], portal.text(r), failed.data, len(failed.blocks)]"""
-    async with opened(tmp_path, {"git": git(push=push)}, runs=KEPT) as portal:
-        answer = await waiting(portal, code)
-        answer = await approved(portal, answer["run_id"])
-    assert answer["result"] == [["text", "image"], "no", {"code": 7}, 2]
-    assert [row.get("arguments") for row in answer["calls"]] == [None, "n=1", None]
 
 
 def test_outcome_keeps_data_and_blocks() -> None:

@@ -1,7 +1,6 @@
 """Runs, kept results and sessions are found by the first digits of their ids, if only one of the caller's begins so."""
 
 from collections.abc import Sequence
-from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -16,8 +15,6 @@ from portal.runs.results import KeptResults
 from tests.portal.peers import opened
 from tests.portal.rows import Tables, begun, store_of
 from tests.portal.rows import opened as tables_in
-from tests.portal.runs.test_kept_results import LONG
-from tests.portal.runs.test_waiting import SOON, approved, waiting
 
 ONE, NEAR, FAR = (f"{digits:0<32}" for digits in ("3f2a9c1b", "3f2a9d", "77"))
 NONE = ["", "3f2", "3F2A", "3f2z", "3f2%", "3f2a\n", "٣٣٣٣", "a\0b", "\ud800", "'; --"]
@@ -112,17 +109,6 @@ async def test_kept_result_is_recalled_by_its_beginning_with_its_sources(tables:
             assert await recalled(handle) == "unknown_handle"
         hits = await results.search({"handle": "7700", "text": "77"}, "bob", carried.append)
         assert hits == [{"position": 0, "text": FAR}]
-
-
-async def test_run_that_goes_on_has_what_it_recalled_though_that_became_ambiguous(tmp_path: Path) -> None:
-    async with opened(tmp_path, runs=SOON) as portal:
-        handle = short_id((await portal.run(LONG))["kept"]["result"])
-        recall = f"found = len(await portal.recall({handle!r}))\n"
-        run = (await waiting(portal, f"{recall}await portal.approve('On?')\nfound"))["run_id"]
-        other = partial(RunTables.keep, handle=f"kept_{handle:0<32}", owner="local", value=b"7", sources=[])
-        await portal.portal.runs.store_or_error().write(other)
-        assert (await portal.error_of(recall))["code"] == "ambiguous_handle"
-        assert (await approved(portal, short_id(run)))["result"] > 100_000
 
 
 async def test_beginning_of_two_sessions_is_ambiguous(

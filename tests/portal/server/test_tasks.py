@@ -348,12 +348,6 @@ async def test_a_client_that_shows_no_forms_is_not_asked(client: Wire) -> None:
     assert [*(await client.get(run))["inputRequests"]] == ["call-1"]
 
 
-async def test_a_question_has_no_hidden_characters(client: Wire) -> None:
-    run = await keep(client.portal, "waiting", asking(1, {"question": "Send \u202e\u200b it to Zoë?"}))
-    message = (await client.get(run))["inputRequests"]["call-1"]["params"]["message"]
-    assert message.endswith("Send <U+202E><U+200B> it to Zoë?")
-
-
 # Cancellation
 
 
