@@ -5,4 +5,4 @@ from hypothesis import settings
 
 def depth(times: float) -> settings:
     """So many times the examples of the profile that the script chose (`tests/conftest.py`)."""
-    return settings(max_examples=round(times * settings().max_examples))
+    return settings(max_examples=max(1, round(times * settings().max_examples)))
