@@ -1,6 +1,7 @@
 import lzma
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from hashlib import sha1
 from importlib.resources import files
 from pathlib import Path
@@ -30,20 +31,18 @@ def test_tokens_are_those_of_tiktoken(tmp_path: Path, monkeypatch: pytest.Monkey
 @given(st.lists(st.sampled_from([*_PROSE.split(" "), "a" * 40, " ", "'s", '","', "12", "\n"]), min_size=1))
 def test_long_text_is_counted_in_parts_exactly(words: list[str]) -> None:
     text = " ".join([*words, "end "])
-    text *= 70_000 // len(text) + 1
+    text *= 40_000 // len(text) + 1
     assert count_tokens(text) == len(o200k_base().encode_ordinary(text))
 
 
-@pytest.mark.parametrize("unit", [" ", "a", "中", "\ud800"])
-def test_a_million_of_anything_is_counted(unit: str) -> None:
-    assert count_tokens(unit * 1_000_000) > 1_000
+def test_a_million_spaces_and_many_lone_surrogates_are_counted() -> None:
+    assert count_tokens(" " * 1_000_000) > 1_000
+    assert count_tokens("\ud800" * 40_000) > 1_000
 
 
 def test_threads_that_need_the_encoding_first_load_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
     loads: list[None] = []
-    ranks = tokens._ranks()
-    monkeypatch.setattr(tokens, "_ranks", lambda: (loads.append(None), time.sleep(0.1), ranks)[-1])
-    tokens._loaded.cache_clear()
+    monkeypatch.setattr(tokens, "_loaded", cache(lambda: (loads.append(None), time.sleep(0.1), object())[-1]))
     with ThreadPoolExecutor(8) as threads:
         assert len({id(each) for each in threads.map(lambda _: o200k_base(), range(8))}) == 1
     assert len(loads) == 1
