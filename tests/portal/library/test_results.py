@@ -5,7 +5,7 @@ import json
 import pytest
 
 from manifests.json_value import Json
-from portal.library.results import MAX_COMPARED_CHARACTERS, content_of, script_value
+from portal.library.results import MAX_COMPARED_CHARACTERS, MAX_ODD_CHARACTERS, content_of, script_value
 from upstreams.tools import MISSING, Missing, ToolResult
 
 WRAPPER = {"type": "object", "properties": {"result": {}}, "required": ["result"]}
@@ -70,8 +70,8 @@ ODD: list[Json] = ["it's", 'say "no"', "both ' and \"", "\\x41\n\t\x00\x1b\x85é
 
 
 def test_long_text_of_a_python_list_is_parsed() -> None:
-    rows: list[Json] = [{"id": at, "name": each, "left": None} for at, each in enumerate(ODD * 1_000)]
-    assert len(repr(rows)) > 250_000 and value(text(repr(rows))) == rows
+    rows: list[Json] = [{"id": at, "name": each, "left": None} for at, each in enumerate(ODD * 450)]
+    assert len(repr(rows)) > MAX_ODD_CHARACTERS and value(text(repr(rows))) == rows
     tuples = [(row["id"], row["name"], (True,), ()) for row in rows]
     assert value(text(repr(tuples))) == [[number, name, [True], []] for number, name, *_ in tuples]
 

@@ -106,17 +106,17 @@ def bomb(word: str, levels: int = 40) -> Json:
 
 
 HOSTILE: dict[str, Callable[[], tuple[Json, Json]]] = {
-    "100,000 properties within one": lambda: (
-        an_object(a=an_object(**{f"p{n}": TEXT for n in range(100_000)})),
+    "20,000 properties within one": lambda: (
+        an_object(a=an_object(**{f"p{n}": TEXT for n in range(20_000)})),
         {"a": {"p1": 1}},
     ),
     "10 MB of hidden text": lambda: (
         an_object(a={"type": "string", "description": "x\u200b" * 5_000_000}),
         {"a": 1},
     ),
-    "10 MB of values": lambda: (an_object(a={"enum": [f"v{number}" for number in range(700_000)]}), {"b": 1}),
-    "200,000 required": lambda: (
-        an_object(a={"required": [f"r{n}" for n in range(200_000)], **an_object()}),
+    "1 MB of values": lambda: (an_object(a={"enum": [f"v{number}" for number in range(100_000)]}), {"b": 1}),
+    "50,000 required": lambda: (
+        an_object(a={"required": [f"r{n}" for n in range(50_000)], **an_object()}),
         {"a": {}},
     ),
     "allOf bomb": lambda: (bomb("allOf"), {"b": 1}),
