@@ -1,16 +1,28 @@
 """A manifest's rules on tools, arguments, budgets, flows and people bind each call when it is sent."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from manifests.json_value import Json
-from portal.catalog.authority import ApprovalNeeded, Authority, Authorization, CallRequest, Permit
+from manifests.loader import load_manifest
+from portal.catalog.authority import (
+    ApprovalNeeded,
+    Authority,
+    Authorization,
+    CallRequest,
+    Permit,
+    WithheldError,
+)
+from portal.library.library import Library, LibrarySource
+from portal.records.ledger import Entry
 from sandbox_runtime.call_port import CallError
 from tests.portal.clients import one_chatty
-from tests.portal.peers import LateTool, Opened, Peer, opened, schema, states, tool
+from tests.portal.peers import Opened, Peer, opened, schema, states, tool, write_manifest
 from tests.upstreams.faults.http_server import Fault, FaultyHttpServer, status
+from upstreams.tools import RecordedTool
 
 RULES: Json = {
     "allow": ["*", {"tool": "up.write", "where": {"path": {"prefix": "reports/"}}}],
@@ -73,7 +85,7 @@ async def leak(n):
     letter = await mail.read(n=n)
     await up.read(letter=letter)
 await asyncio.gather(
-    *(up.read(n=n) for n in range(20)), *(leak(n) for n in range(20)), *(up.read(n=n) for n in range(20)),
+    *(up.read(n=n) for n in range(8)), *(leak(n) for n in range(8)), *(up.read(n=n) for n in range(8)),
     return_exceptions=True,
 )
 await up.read()
@@ -139,13 +151,32 @@ async def test_resource_whose_method_asks_is_not_read(tmp_path: Path) -> None:
     assert states(answer) == [("portal.resources", "done"), ("portal.read_resource", "refused")]
 
 
-@pytest.fixture
-def late(tmp_path: Path, own_state: None) -> LateTool:
-    return LateTool(tmp_path)
-
-
 def acting_on(prefix: str) -> Json:
-    return {"allow": ["*", {"annotation": "open_world", "where": {"acts_on": {"prefix": prefix}}}]}
+    return {"allow": ["*", {"annotation": "open_world", "where": {"path": {"prefix": prefix}}}]}
+
+
+def act(declared: Json) -> RecordedTool:
+    return RecordedTool("act", "", schema("path", path={"type": "string"}), None, declared, None)
+
+
+def sent(folder: Path, tools: Json, before: Json, now: Json, *, is_recorded: bool = True) -> str:
+    """The code of the refusal to send a permitted call whose tool declares something else now; "" if it is sent."""
+    written = write_manifest(folder, {"up": {"command": "up"}}, capabilities={"tools": tools})
+    authorization = Authorization(Authority.fixed(load_manifest(written, {})), set())
+    (function,) = Library.compile([LibrarySource("up", "up", "", (act(before),))]).functions.values()
+
+    def request(declared: Json) -> CallRequest:
+        return authorization.of_function(function, (act(declared),), lambda: {"path": "/x"}, 1)
+
+    permit, entry = authorization.authorize(request(before)), Entry(1, "up.act", 0.0)
+    assert isinstance(permit, Permit)
+    try:
+        authorization.confirm(request(now), replace(permit, is_recorded=is_recorded), entry, was_seen=False)
+    except WithheldError as error:
+        assert entry.state == "not_started"
+        return error.call_error.code
+    assert entry.state == "unknown"
+    return ""
 
 
 @pytest.mark.parametrize(
@@ -153,37 +184,24 @@ def acting_on(prefix: str) -> Json:
     [
         ({"ask": [{"annotation": "open_world"}]}, "openWorldHint", "approval_required"),
         (acting_on("/nowhere/"), "openWorldHint", "not_granted"),
-        (acting_on("/"), "openWorldHint", None),
+        (acting_on("/"), "openWorldHint", ""),
         ({}, "destructiveHint", "not_granted"),
-        ({}, "idempotentHint", None),
+        ({}, "idempotentHint", ""),
     ],
 )
-async def test_rules_for_what_the_tool_declares_when_it_is_sent_hold(
-    tmp_path: Path, late: LateTool, tools: Json, now: str, code: str | None
+def test_rules_for_what_the_tool_declares_when_it_is_sent_hold(
+    tmp_path: Path, tools: Json, now: str, code: str
 ) -> None:
-    """A call that waited for a connection is decided anew: its tool may be another one by then."""
-    await late.becomes({}, {now: True})
-    own: Json = {"capabilities": {"tools": tools}, "audit": {"to": "audit.jsonl"}}
-    async with opened(tmp_path, late.upstreams, **own) as portal:
-        answer = await portal.run(late.call)
-    assert late.effect.exists() is (code is None)
-    if code:
-        assert (answer["error"]["code"], states(answer)) == (code, [("raw.crash", "refused")])
-        assert str(late.effect) not in (tmp_path / "audit.jsonl").read_text()
+    """A call that waited for a connection is decided anew: its tool may be another one by then.
+
+    That it is decided then shows tests/portal/library/test_pinning.py.
+    """
+    assert sent(tmp_path, tools, {}, {now: True}) == code
 
 
-@pytest.mark.parametrize("now", [READS, {}])
-async def test_unwritten_call_is_not_sent_to_what_reads_no_more(
-    tmp_path: Path, late: LateTool, now: Json
-) -> None:
-    await late.becomes(READS, now)
-    log = tmp_path / "audit.jsonl"
-    async with opened(tmp_path, late.upstreams, audit={"to": log.name}) as portal:
-        log.unlink()
-        log.mkdir()
-        answer = await portal.run(late.call)
-    assert late.effect.exists() is (now == READS)
-    assert now == READS or answer["error"]["code"] == "audit_failed"
+def test_unwritten_call_is_not_sent_to_what_reads_no_more(tmp_path: Path) -> None:
+    assert sent(tmp_path, {}, READS, READS, is_recorded=False) == ""
+    assert sent(tmp_path, {}, READS, {}, is_recorded=False) == "audit_failed"
 
 
 async def requests(portal: Opened) -> tuple[Authorization, Any]:
