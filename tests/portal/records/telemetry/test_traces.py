@@ -1,8 +1,7 @@
 """Traces: one from a client's request through run, check and calls to the upstreams, and nothing private in it."""
 
 import json
-import subprocess
-import sys
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -143,10 +142,16 @@ async def test_failures_are_told_by_their_codes(tmp_path: Path) -> None:
 
 PRIVATE = "a-private-word"
 SECRET = "a-secret-of-the-manifest"
+ECHOING = (
+    f"await store.echo(a='{PRIVATE}', b='{SECRET}')",
+    f"await store.fail(a='{PRIVATE}')",
+    f"import {PRIVATE.replace('-', '_')}; await store.{PRIVATE.replace('-', '_')}()",
+    f"raise ValueError('{PRIVATE}')",
+)
+"""Arguments, results, errors and names that no one should read in a span unless the manifest allows it."""
 
 
-async def echo_all(folder: Path, collector: Collector, **telemetry: Json) -> None:
-    """Arguments, results, errors, scripts and names that no one should read in a span unless the manifest allows it."""
+async def echo_all(folder: Path, collector: Collector, *scripts: str, **telemetry: Json) -> None:
     settings = {"otlp": collector.url, "headers": {"X-Key": "${KEY}"}, **telemetry}
 
     async def fail(arguments: dict[str, Json]) -> CallToolResult:
@@ -155,17 +160,15 @@ async def echo_all(folder: Path, collector: Collector, **telemetry: Json) -> Non
     store = Peer(tool("echo"), tool("fail"), fail=fail)
     sections = {"telemetry": settings, "server": {"check": "off"}}
     async with opened(folder, {"store": store}, environ={"KEY": SECRET}, **sections) as portal:
-        await run(portal, f"await store.echo(a='{PRIVATE}', b='{SECRET}')", baggage=PRIVATE)
-        await run(portal, f"await store.fail(a='{PRIVATE}')")
-        await run(portal, f"import {PRIVATE.replace('-', '_')}; await store.{PRIVATE.replace('-', '_')}()")
-        await run(portal, f"raise ValueError('{PRIVATE}')")
+        for script in scripts:
+            await run(portal, script, baggage=PRIVATE)
         with pytest.raises(Exception, match="unknown tool"):
             await portal.client.call_tool(PRIVATE, {PRIVATE: PRIVATE})
 
 
 async def test_spans_have_nothing_that_a_stranger_wrote(tmp_path: Path) -> None:
     async with collecting() as collector:
-        await echo_all(tmp_path, collector)
+        await echo_all(tmp_path, collector, *ECHOING)
     assert len(collector.named("run script")) == 4
     for private in (PRIVATE, PRIVATE.replace("-", "_"), SECRET):
         assert private not in collector.said()
@@ -173,7 +176,7 @@ async def test_spans_have_nothing_that_a_stranger_wrote(tmp_path: Path) -> None:
 
 async def test_spans_have_masked_arguments_and_results_if_the_manifest_says_so(tmp_path: Path) -> None:
     async with collecting() as collector:
-        await echo_all(tmp_path, collector, arguments=True)
+        await echo_all(tmp_path, collector, *ECHOING[:2], arguments=True)
     call = attributes_of(collector.one("execute_tool store.echo"))
     for key in ("gen_ai.tool.call.arguments", "gen_ai.tool.call.result"):
         assert json.loads(call[key]) == {"a": PRIVATE, "b": "[hidden]"}
@@ -252,6 +255,8 @@ async def test_without_a_collector_the_trace_of_a_client_goes_on_as_it_is_and_wi
 
 
 def test_without_the_section_nothing_of_the_sdk_is_loaded() -> None:
-    code = "import sys, portal.app.serving; sys.exit(any(each in sys.modules for each in sys.argv[1:]))"
-    loaded = ["opentelemetry.sdk", "opentelemetry.exporter.otlp", "prometheus_client"]
-    assert subprocess.run([sys.executable, "-c", code, *loaded], check=False).returncode == 0
+    sdk = r"opentelemetry\.(?:sdk|exporter)|prometheus_client|portal\.records\.telemetry\.export"
+    importing = re.compile(rf"^(?:from|import) (?:{sdk})\b", re.MULTILINE)
+    root = Path(__file__).parents[4]
+    files = (each for name in ("portal", "upstreams", "manifests") for each in (root / name).rglob("*.py"))
+    assert [each.name for each in files if importing.search(each.read_text("utf-8"))] == ["export.py"]
