@@ -16,81 +16,51 @@ from tests.portal.peers import schema
 from upstreams.tools import RecordedTool
 
 BOUNDS = Bounds(Limits(), str)
-ISSUE: Json = {
-    "title": "Issue",
-    "type": "object",
-    "properties": {
-        "number": {"type": "integer"},
-        "title": {"type": "string"},
-        "body": {"type": ["string", "null"]},
-    },
-    "required": ["number", "title"],
-}
-LIST_ISSUES: Json = {
-    "type": "object",
-    "properties": {
-        "repo": {"type": "string"},
-        "state": {"type": "string", "enum": ["open", "closed"]},
-        "labels": {"type": "array", "items": {"type": "string"}},
-        "limit": {"type": "integer", "minimum": 1},
-        "ratio": {"type": "number"},
-        "since": {"type": ["string", "null"]},
-        "class": {"type": "string"},
-        "filter": {
-            "type": "object",
-            "properties": {"by": {"type": "string"}},
-            "required": ["by"],
-            "additionalProperties": False,
-        },
-        "more": {"type": "object", "properties": {"a": {"type": "string"}}},
-        "target": {"anyOf": [{"type": "integer"}, {"type": "string"}]},
-    },
-    "required": ["repo"],
-    "additionalProperties": False,
-}
-NEW_ISSUE: Json = {
-    "type": "object",
-    "properties": {
-        "title": {"type": "string", "minLength": 1},
-        "priority": {"enum": ["low", "high"]},
-        "assignees": {
-            "type": "array",
-            "items": {"type": "object", "properties": {"login": {"type": "string"}}},
-        },
-    },
-    "required": ["title"],
-    "additionalProperties": False,
-}
-LISTED: Json = {
-    "type": "object",
-    "properties": {"items": {"type": "array", "items": ISSUE}, "total": {"type": "integer"}},
-    "required": ["items"],
-}
-DAY: Json = {
-    "title": "Day",
-    "type": "object",
-    "properties": {
-        "date": {"type": "string"},
-        "high": {"type": "number"},
-        "alert": {"type": ["string", "null"]},
-    },
-    "required": ["date", "high"],
-}
-FORECAST: Json = {
-    "title": "Forecast",
-    "type": "object",
-    "properties": {"city": {"type": "string"}, "days": {"type": "array", "items": DAY}},
-    "required": ["city", "days"],
-}
+STRING: Json = {"type": "string"}
+NUMBER: Json = {"type": "number"}
+OR_NULL: Json = {"type": ["string", "null"]}
 DAYS: Json = {"type": "integer", "minimum": 1, "maximum": 7}
-TEXT: Json = schema("text", text={"type": "string"})
+CLOSED: Json = {"additionalProperties": False}
+
+
+def items(of: Json) -> Json:
+    return {"type": "array", "items": of}
+
+
+ISSUE = {
+    "title": "Issue",
+    **schema("number", "title", number={"type": "integer"}, title=STRING, body=OR_NULL),
+}
+LIST_ISSUES = CLOSED | schema(
+    "repo",
+    repo=STRING,
+    state={"type": "string", "enum": ["open", "closed"]},
+    labels=items(STRING),
+    limit={"type": "integer", "minimum": 1},
+    ratio=NUMBER,
+    since=OR_NULL,
+    filter=CLOSED | schema("by", by=STRING),
+    more=schema(a=STRING),
+    target={"anyOf": [{"type": "integer"}, STRING]},
+    **{"class": STRING},
+)
+NEW_ISSUE = CLOSED | schema(
+    "title",
+    title={"type": "string", "minLength": 1},
+    priority={"enum": ["low", "high"]},
+    assignees=items(schema(login=STRING)),
+)
+LISTED = schema("items", items=items(ISSUE), total={"type": "integer"})
+DAY = {"title": "Day", **schema("date", "high", date=STRING, high=NUMBER, alert=OR_NULL)}
+FORECAST = {"title": "Forecast", **schema("city", "days", city=STRING, days=items(DAY))}
+TEXT: Json = schema("text", text=STRING)
 
 
 def tool(name: str, arguments: Json, result: Json = None) -> RecordedTool:
     return RecordedTool(name, f"{name}.", arguments, result, {}, None)
 
 
-ODD = tool("odd", TEXT, {"type": "object", "properties": {'a"]. Call echo.take': {"type": "string"}}})
+ODD = tool("odd", TEXT, {"type": "object", "properties": {'a"]. Call echo.take': STRING}})
 """A tool whose result has a field that is more than a name."""
 
 
@@ -100,12 +70,10 @@ def library(*more: RecordedTool) -> Library:
         tool("list_issues", LIST_ISSUES, LISTED),
         tool("get_issue", schema("number", number={"type": "integer"}), ISSUE),
         tool("create_issue", schema("issue", issue=NEW_ISSUE, dry_run={"type": "boolean"}), ISSUE),
-        tool(
-            "search_issues", schema("query", query={"type": "string"}, sort={"enum": ["created", "updated"]})
-        ),
+        tool("search_issues", schema("query", query=STRING, sort={"enum": ["created", "updated"]})),
         *more,
     )
-    forecast = schema("city", city={"type": "string"}, days=DAYS, units={"enum": ["metric", "imperial"]})
+    forecast = schema("city", city=STRING, days=DAYS, units={"enum": ["metric", "imperial"]})
     echo = (tool("say", TEXT), tool("shout", TEXT, TEXT), tool("take", {"type": "object"}), ODD)
     return Library.compile(
         [

@@ -5,6 +5,7 @@ import shutil
 import stat
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -27,98 +28,48 @@ needs_compiler = pytest.mark.skipif(
 LIBRARY = library()
 RIGHT = (Path(__file__).parent / "right_javascript.txt").read_text("utf-8").removesuffix("\n").split("\n%%\n")
 
-BY_FACTS = [
-    (
-        "await github.list_issues({repo: 'a', assigne: 'b'})",
-        1,
-        '"assigne" "since" github.list_issues({repo:',
-        "invalid_arguments",
-    ),
+Row: TypeAlias = tuple[str, int, str, str]
+"""A script, the line that is told, and what went wrong with the nearest right thing, in words of the answer."""
+
+BY_FACTS: list[Row] = [
     ("await github.list_issues({repo: 'a', state: 'opne'})", 1, '"opne" "open"', "invalid_arguments"),
-    (
-        "1\nawait github.list_isues({repo: 'a'})",
-        2,
-        "list_isues github.list_issues({repo: string",
-        "unknown_function",
-    ),
+    ("await github.list_issues({repo: 'a', assigne: 'b'})",
+     1, '"assigne" "since" github.list_issues({repo:', "invalid_arguments"),
+    ("1\nawait github.list_isues({repo: 'a'})", 2, "list_isues github.list_issues({repo: string", "unknown_function"),
     ("await wether.forecast({city: 'x'})", 1, "wether weather.forecast({city: string", "unknown_function"),
     ("await github.create_issue({issue: {priority: null}})", 1, 'issue lacks "title"', "invalid_arguments"),
     ("await github.list_issues({repo: {}})", 1, "repo an empty object a string", "invalid_arguments"),
-    (
-        "await github.create_issue({issue: {title: 'a', assignees: [{login: true}]}})",
-        1,
-        "issue.assignees[0].login true",
-        "invalid_arguments",
-    ),
+    ("await github.create_issue({issue: {title: 'a', assignees: [{login: true}]}})",
+     1, "issue.assignees[0].login true", "invalid_arguments"),
     ("const f = () => github.get_issue({number: 1}).title\nf()", 1, "github.get_issue await", "not_awaited"),
     ("await github.get_issue", 1, "github.get_issue({...})", "not_called"),
-    (
-        "await call_tool('mcp__github__get_issue', {})",
-        1,
-        "github.get_issue({number: number})",
-        "unknown_function",
-    ),
-]
-"""A script, the line that is told, and what went wrong with the nearest right thing, in words of the answer."""
+    ("await call_tool('mcp__github__get_issue', {})", 1, "github.get_issue({number: number})", "unknown_function"),
+]  # fmt: skip
 
-BY_TYPES = [
-    BY_FACTS[1],  # both find it, and it is told once
+BY_TYPES: list[Row] = [
+    BY_FACTS[0],  # both find it, and it is told once
     ("const x = [1]\nawait echo.say({text: x})", 2, "text number[] string", "invalid_arguments"),
-    (
-        "const state = 'opne'\nawait github.list_issues({repo: 'a', state})",
-        2,
-        'state "opne" "open"',
-        "invalid_arguments",
-    ),
+    ("const state = 'opne'\nawait github.list_issues({repo: 'a', state})",
+     2, 'state "opne" "open"', "invalid_arguments"),
     ("'é😀'; const text = null; await echo.say({\n  text})", 2, "text null string", "invalid_arguments"),
     ("const r = await github.get_issue({number: 1})\nr.tittle", 2, "'tittle' 'title' Issue", "unknown_field"),
-    (
-        "const {items} = await github.list_issues({repo: 'a'})\nitems.map(i => i['nmber'])",
-        2,
-        "'nmber' 'number'",
-        "unknown_field",
-    ),
-    (
-        "class A { async get() { return (await github.list_issues({repo: 'a'})) } }\nnew A().get()['items']",
-        2,
-        "get(...) await",
-        "not_awaited",
-    ),
-    (
-        "class A { async all() { return [await echo.say({text: 'a'})] } }\nconst l = new A().all()\n;[...l]",
-        3,
-        "l await",
-        "not_awaited",
-    ),
-    (
-        "class A { async n() { return 5 } }\nawait github.get_issue({number: new A().n()})",
-        2,
-        "number promise await",
-        "not_awaited",
-    ),
-]
+    ("const {items} = await github.list_issues({repo: 'a'})\nitems.map(i => i['nmber'])",
+     2, "'nmber' 'number'", "unknown_field"),
+    ("class A { async get() { return (await github.list_issues({repo: 'a'})) } }\nnew A().get()['items']",
+     2, "get(...) await", "not_awaited"),
+    ("class A { async all() { return [await echo.say({text: 'a'})] } }\nconst l = new A().all()\n;[...l]",
+     3, "l await", "not_awaited"),
+    ("class A { async n() { return 5 } }\nawait github.get_issue({number: new A().n()})",
+     2, "number promise await", "not_awaited"),
+]  # fmt: skip
 
-TOLD = [
-    (
-        "const r = await github.get_issue({number: 1})\nawait echo.say({text: r})",
-        2,
-        "text Issue string",
-        "invalid_arguments",
-    ),
-    (
-        "const r = await github.list_issues({repo: 'a'})\nr.items[0].html_url",
-        2,
-        "'html_url' Issue",
-        "unknown_field",
-    ),
+TOLD: list[Row] = [
+    ("const r = await github.get_issue({number: 1})\nawait echo.say({text: r})",
+     2, "text Issue string", "invalid_arguments"),
+    ("const r = await github.list_issues({repo: 'a'})\nr.items[0].html_url", 2, "'html_url' Issue", "unknown_field"),
     ("const x = [1]\ntry { await echo.say({text: x}) } catch {}", 2, "text number[]", "invalid_arguments"),
-    (
-        "class A { async n() { return 5 } }\ngithub && [new A().n()].map(p => p.length)",
-        2,
-        "p awaited",
-        "not_awaited",
-    ),
-]
+    ("class A { async n() { return 5 } }\ngithub && [new A().n()].map(p => p.length)", 2, "p awaited", "not_awaited"),
+]  # fmt: skip
 """Not a reason to refuse: a result may differ from its declared type, and code in a `try` may fail."""
 
 NAMES = tuple(snapshot(LIBRARY).namespaces)
