@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -119,24 +118,6 @@ def test_a_run_is_taken_up_by_portals_that_serve_its_profile(tables: Tables) -> 
         alive(other)
         assert due(other, "ops") == due(other, None) == [*other.left(["ops", None])] == []
         assert (due(other, "ops", "dev"), [*other.left(["dev"])]) == ([due_run.id], [left_run.id])
-
-
-def test_of_portals_that_wake_a_run_at_the_same_moment_one_gets_it(tables: Tables) -> None:
-    def is_claimed(file: RunTables, run: str) -> bool:
-        try:
-            with file.transaction():
-                file.claim(run)
-        except FencedError:
-            return False
-        return True
-
-    with ExitStack() as stack:
-        portals = [stack.enter_context(living(tables)) for _ in range(4)]
-        for _ in range(20):
-            run = begun(portals[0])
-            asked(portals[0], run)
-            decide(portals[0], run.id)
-            assert together(*(partial(is_claimed, file, run.id) for file in portals)).count(True) == 1
 
 
 def test_what_a_run_did_is_read_back_as_it_was_written(tables: Tables) -> None:

@@ -117,9 +117,13 @@ async def test_who_may_read_metrics(
         assert [status("", **each) for each in pages] == [421, 403]
 
 
-@pytest.mark.parametrize("sections", [{}, {"telemetry": {"otlp": "http://127.0.0.1:9"}}])
-async def test_without_metrics_there_is_no_page(tmp_path: Path, sections: dict[str, Json]) -> None:
-    async with opened(tmp_path, **sections) as portal, served(portal) as url, httpx2.AsyncClient() as http:
+async def test_without_metrics_there_is_no_page(tmp_path: Path) -> None:
+    otlp = {"otlp": "http://127.0.0.1:9"}
+    async with (
+        opened(tmp_path, telemetry=otlp) as portal,
+        served(portal) as url,
+        httpx2.AsyncClient() as http,
+    ):
         assert (await http.get(f"{url}/metrics")).status_code == 404
 
 
