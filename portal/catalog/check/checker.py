@@ -82,7 +82,6 @@ class Checker:
         self._types = types
         self._typescript = typescript
         self._repairs = repairs
-        self._library: Library | None = None
         self._remembered: OrderedDict[bytes, Sequence[Diagnostic]] = OrderedDict()
 
     @property
@@ -91,7 +90,7 @@ class Checker:
         return self._typescript is not None
 
     async def update(self, library: Library, changed: Collection[Path] | None) -> None:
-        """Set the library whose stubs are on disk now, and its changed files; None if they are not known."""
+        """Tell of the library whose stubs are on disk now, and its changed files; None if they are not known."""
         for types, write in (self._types, write_stubs), (self._typescript, write_declarations):
             if types is None:
                 continue
@@ -99,14 +98,14 @@ class Checker:
                 await types.end()  # its next process reads all of them
             else:
                 types.update(changed, partial(write, library))
-        self._library = library
 
     async def check(
         self, prepared: Prepared, snapshot: Snapshot, caller: str = "", kernel: KernelName = PYTHON
     ) -> Sequence[Diagnostic]:
         """The findings about a script's use of the library, by line. `caller` identifies it in the fair queues.
 
-        Results are cached for the same script and definitions.
+        The stubs on disk must stay those of the snapshot: see `Catalog.steady`. Results are cached for the same script
+        and definitions.
         """
         if not (prepared.names or prepared.uses or prepared.problems):
             return ()
@@ -125,23 +124,17 @@ class Checker:
     async def _found(
         self, prepared: Prepared, snapshot: Snapshot, caller: str, kernel: KernelName
     ) -> tuple[Sequence[Diagnostic], bool]:
-        """The diagnostics, and whether they may be cached.
-
-        A type checker's findings count only if its stubs are the snapshot's library before and after it was asked.
-        """
-        library = snapshot.library
-        names = sorted(prepared.names & library.namespaces.keys())
+        """The diagnostics, and whether they may be cached."""
+        names = sorted(prepared.names & snapshot.library.namespaces.keys())
         types = self._types if kernel == PYTHON else self._typescript
         typed: list[Finding] | None = [] if not names or types is None else None
 
         async def ask(types: TypeChecker) -> None:
             nonlocal typed
-            found = await types.findings(names, prepared.source, caller)
-            typed = found if library is self._library else None
+            typed = await types.findings(names, prepared.source, caller)
 
-        is_on_disk = snapshot.is_on_disk and library is self._library
         async with anyio.create_task_group() as tasks:
-            if names and types and len(prepared.source) <= MAX_SOURCE_CHARACTERS and is_on_disk:
+            if names and types and len(prepared.source) <= MAX_SOURCE_CHARACTERS and snapshot.is_on_disk:
                 tasks.start_soon(ask, types)
                 await anyio.lowlevel.checkpoint()  # it works while this thread does
             found = [*syntax_diagnostics(prepared, snapshot, repairs=self._repairs, kernel=kernel)]
