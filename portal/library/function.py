@@ -61,8 +61,6 @@ class Parameter:
     wire_name: str
     annotation: str
     required: bool
-    default_source: str
-    """The text after `=` in a signature: the default if it is short and simple, else `...`; "" if required."""
     default: Json | Missing
     """The default, if it is short and simple."""
     doc: str
@@ -297,17 +295,17 @@ def admits(node: SoundNode, value: Json) -> bool:
 def _parameter(name: str, key: str, node: SoundNode, types: SchemaTypes, is_required: bool) -> Parameter:
     type_ = types.property_type(key, node)
     default = node.get("default", MISSING) if isinstance(node, dict) else MISSING
-    source, doc, sent = "" if is_required else "...", value_doc(_described(node)), MISSING
-    doc = "; ".join(filter(None, (_wire_doc(name, key), doc)))
-    fits = default is not MISSING and admits(node, default)
+    doc = "; ".join(filter(None, (_wire_doc(name, key), value_doc(_described(node)))))
+    fits, shown, sent = default is not MISSING and admits(node, default), MISSING, MISSING
     if default is not MISSING and (fits or not is_required):
         sent, is_required = default if is_required else MISSING, False
         type_ = union([type_, NONE]) if default is None else type_
-        source = (types.notation.default(default) if fits or default is None else None) or "..."
-        if source == "...":
+        if (fits or default is None) and types.notation.default(default):
+            shown = default
+        else:
             doc = f"{doc} Default: {one_line(json.dumps(default, ensure_ascii=False), 60)}".strip()
-    annotation, default = types.notation.text(type_), MISSING if source == "..." else default
-    return Parameter(name, key, annotation, is_required, source, default, doc, admits(node, None), sent)
+    annotation = types.notation.text(type_)
+    return Parameter(name, key, annotation, is_required, shown, doc, admits(node, None), sent)
 
 
 def _wire_doc(name: str, wire_name: str) -> str:
@@ -362,7 +360,8 @@ def _parameter_text(parameter: Parameter, hidden: Mapping[str, str]) -> str:
     if parameter.required:
         return shown
     takes_none = annotation in ("Any", "None") or annotation.endswith("| None")
-    return f"{shown}{'' if takes_none else ' | None'} = {parameter.default_source}"
+    default = "..." if parameter.default is MISSING else PYTHON_NOTATION.default(parameter.default)
+    return f"{shown}{'' if takes_none else ' | None'} = {default}"
 
 
 RESULT: Final = "result"
