@@ -5,6 +5,7 @@ import stat
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,18 @@ async def test_a_result_of_another_definition_replaces_what_was_learnt(tmp_path:
     }
     await observations.save()
     assert [*ShapeStore(tmp_path / "kept", "here").load("tickets")] == [CURRENT.tool]
+
+
+@pytest.mark.parametrize("texts", [["[1]"] * 3, ["gone", *["[1]"] * 6], ["[1]", "[1]", "12", *["[1]"] * 6]])
+async def test_text_that_was_json_three_times_is_data_and_one_that_was_none_before_stays_a_text(
+    tmp_path: Path, texts: list[str]
+) -> None:
+    saying = function(None, {"type": "string"})
+    observations = Observations(ShapeStore(tmp_path / "kept", "here"))
+    for each in texts:
+        observations.note(saying, None, each)
+    await observations.learn()
+    assert (observations.of("tickets")[saying.tool].data_since < inf) is (len(texts) == 3)
 
 
 async def test_a_result_is_looked_at_after_its_answer_is_on_its_way(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-import pytest
 from mcp_types import CallToolResult
 
 from manifests.json_value import Json
@@ -134,15 +133,6 @@ async def test_json_in_a_declared_text_is_data_once_it_was_that_each_time(tmp_pa
         assert await portal.result_of("r = await tickets.get()\nr") == "gone"
         assert await portal.result_of("(await tickets.get())") == "gone"
         assert "} | str  # JSON in a text" in await stub(portal, "tickets.get")
-
-
-@pytest.mark.parametrize("texts", [["gone", "[1]"], ["[1]", "[1]", "12", "[1]"]])
-async def test_text_that_was_no_json_once_stays_a_text(tmp_path: Path, texts: list[str]) -> None:
-    async with opened(tmp_path, {"tickets": saying(*texts)}) as portal:
-        said = await portal.result_of("[await tickets.get() for _ in range(6)]")
-        assert all(isinstance(each, str) for each in said)
-        assert await portal.result_of("await tickets.get()") == "[1]"
-        assert await stub(portal, "tickets.get") == "tickets.get(**others) -> str"
 
 
 async def test_nothing_is_learnt_where_the_manifest_says_so(tmp_path: Path) -> None:
