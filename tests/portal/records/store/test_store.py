@@ -138,7 +138,7 @@ def test_what_a_run_did_is_read_back_as_it_was_written(tables: Tables) -> None:
 
 def test_of_two_who_decide_at_once_the_first_wins_and_the_other_is_told(tables: Tables) -> None:
     file, sides = tables(), [(tables(), by) for by in ("ann", "bob")]
-    for _ in range(50):
+    for _ in range(20):
         run = begun(file)
         asked(file, run)
         told = together(*(partial(decide, own, run.id, 1, by, is_approved=by == "ann") for own, by in sides))
@@ -179,7 +179,7 @@ def test_what_is_due_is_nothing_to_wait_for(file: RunTables, run: RunRow) -> Non
 
 def test_no_decision_is_lost_while_its_run_is_being_parked(tables: Tables) -> None:
     portal, other = tables(), tables()
-    for _ in range(50):
+    for _ in range(20):
         run = begun(portal)
         waits(portal, run)
         together(partial(parks, portal, run.id), partial(decide, other, run.id))
