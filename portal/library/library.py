@@ -169,16 +169,13 @@ class Library:
     def compile(cls, sources: Iterable[LibrarySource], previous: "Library | None" = None) -> Self:
         """Compile the upstreams' tools. Reuses the namespaces of `previous` whose source is the same object.
 
-        Never raises, whatever the tools are. If two upstreams want one namespace, the first gets it.
+        Never raises, whatever the tools are. No two upstreams have one namespace: the manifest was refused otherwise.
         """
-        compiled: dict[str, Namespace] = {}
-        known = previous.namespaces if previous is not None else {}
+        known, compiled = {} if previous is None else previous.namespaces, []
         for source in sources:
-            if source.namespace not in compiled:
-                former = known.get(source.namespace)
-                is_same = former is not None and former.source is source
-                compiled[source.namespace] = former if former and is_same else _compiled(source)
-        return cls(compiled.values())
+            former = known.get(source.namespace)
+            compiled.append(former if former and former.source is source else _compiled(source))
+        return cls(compiled)
 
     def nearest(self, qualified: str, n: int = 3) -> list[str]:
         """Functions that a misspelt `namespace.function`, or a bare `function`, may mean.
