@@ -121,7 +121,7 @@ def open_store(place: Place, manifest: "Manifest", holder: str = "", on_note: On
         file = open_tables(place, manifest, holder, on_note)
         structlog.get_logger().info("store_opened", store=file.database.name)
         if isinstance(place, Path) and manifest.portal.runs.store is None:
-            _take_over(file, place, components_folder(place))
+            _take_over(file, place, manifest)
         if holder:
             with file.transaction():
                 file.beat("")
@@ -137,18 +137,19 @@ def open_workspaces(path: Path) -> RunStore:
     return RunStore(*(RunTables(SqliteDatabase(path.with_name("workspaces.db")), None) for _ in range(2)))
 
 
-def _take_over(tables: RunTables, store: Path, components: Path) -> None:
+def _take_over(tables: RunTables, store: Path, manifest: "Manifest") -> None:
     """Move everything into the default store from the stores of earlier versions, where each portal had its own file,
     numbered from 0. A file that a portal uses, or that cannot be read, stays.
     """
     import structlog
 
+    components = components_folder(store)
     for path in sorted(store.parent.glob("[0-9]*.sqlite")):
         with locked(path.with_name(f"{path.name}.lock")) as is_free:
             if not is_free:
                 continue
             try:
-                RunTables(SqliteDatabase(path), tables.key).close()  # migrates it, and checks its key
+                open_tables(path, manifest).close()  # migrates it, and checks its key
                 _copy(tables, path)
             except StoreError as error:
                 structlog.get_logger().error("runs_not_taken_over", reason=str(error))

@@ -118,8 +118,6 @@ class Tables:
         self.transaction = database.transaction
         self.now = database.now
         self.holder = holder
-        self.key = key
-        """The key that `seal` encrypts with."""
         self.seal = self._seal = Seal(key)
         self._quota_bytes = quota_bytes
         self._on_note = on_note
