@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from benchmarks.search.methods import METHODS
 from benchmarks.search.quality import RELIABLE, score
 from benchmarks.search.recorded import DATA, read_functions, read_queries
-from portal.catalog.search import index, query
+from portal.catalog.search import index
 
 FACTORS = (1, 1, 1, 0.5, 1 / 1.5, 1.5, 2)
 NUMBERS = (
@@ -33,9 +33,9 @@ NUMBERS = (
     (index, "_SAME_UPSTREAM"),
     (index, "_WHOLE_NAME"),
     (index, "_SATURATION"),
-    (query, "_REPEATED"),
-    (query, "_JOINED"),
-    (query, "_RELATED"),
+    (index, "_REPEATED"),
+    (index, "_JOINED"),
+    (index, "_RELATED"),
 )
 HALVINGS = 200
 
