@@ -148,7 +148,7 @@ async def test_a_function_that_is_not_granted_is_explained_if_it_is_named(portal
 
 
 async def test_an_answer_fits_the_budget_and_says_what_is_left_out(tmp_path: Path) -> None:
-    properties = {f"property_{n}": {"type": "string", "description": "words " * 80} for n in range(15)}
+    properties = {f"property_{n}": {"type": "string", "description": "words " * 20} for n in range(5)}
     peer = Peer(*(tool(f"issue_{n}", schema(**properties), description="An issue.") for n in range(40)))
     async with opened(tmp_path, {"tracker": peer}, server={"output_tokens": 1_000}) as portal:
         for detail in ("brief", "full"):

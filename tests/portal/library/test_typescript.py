@@ -151,10 +151,11 @@ def compiler() -> str:
     return found
 
 
-def errors(compiler: str, folder: Path, written: Library, script: str = "") -> list[tuple[str, str, str]]:
-    """File and line of each error in the declarations and in a script, or its message if it has no place."""
+def errors(compiler: str, folder: Path, written: Library, *scripts: str) -> list[tuple[str, str, str]]:
+    """File and line of each error in the declarations and in scripts, or its message if it has no place."""
     write_declarations(written, folder)
-    (folder / "script.ts").write_text(script)
+    for number, script in enumerate(scripts):
+        (folder / f"{number}.ts").write_text(script)
     command = [compiler, "-p", "."]
     (folder / "tsconfig.json").write_text(json.dumps({"compilerOptions": OPTIONS}))
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
@@ -214,8 +215,7 @@ def test_compiler_accepts_what_is_right_and_finds_what_is_wrong(compiler: str, t
     )
     counts = tool("counts", None, an_object(a={"type": "integer"}) | {"required": ["a"]})
     written = Library.compile([source(delete, counts), source(counts, namespace="delete", upstream="delete")])
-    assert errors(compiler, tmp_path, written, RIGHT) == []
-    assert errors(compiler, tmp_path, written, WRONG) == [("script.ts", str(n), "") for n in range(2, 12)]
+    assert errors(compiler, tmp_path, written, RIGHT, WRONG) == [("1.ts", str(n), "") for n in range(2, 12)]
 
 
 TANGLES: list[Json] = [
