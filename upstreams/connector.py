@@ -147,7 +147,7 @@ class Connector:
             with anyio.fail_after(self.spec.connect_seconds):
                 tools = await self._list(session)
         except (errors.UpstreamError, TimeoutError) as error:
-            self.diagnostics.note(f"its changed tools could not be listed: {error}")
+            self.diagnostics.note(f"its tools could not be listed again: {error}")
             return False
         if self.listed_by is not None or tools == self.listed.tools:
             return False

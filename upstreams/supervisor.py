@@ -26,6 +26,9 @@ STABLE_HTTP_SECONDS: Final = 1.0
 RELIST_PAUSE_SECONDS: Final = 1.0
 """Pause between two listings of an upstream whose tools keep changing."""
 
+RELIST_SECONDS: Final = 600.0
+"""Listed again after that: a stateless server cannot say that a newer one took its place, and others do not."""
+
 PROBE_SECONDS: Final = 10.0
 """After a call timed out, an upstream without any answer for this long (at most `call_seconds`) is reconnected."""
 
@@ -161,7 +164,8 @@ class Supervisor:
 
     async def _follow_changes(self, session: Session) -> None:
         while True:
-            await session.wire.notifications.change(TOOLS)
+            with anyio.move_on_after(RELIST_SECONDS):
+                await session.wire.notifications.change(TOOLS)
             if await self.connector.relist(session):
                 one = self.connector.listed
                 log.info("upstream_tools_changed", upstream=one.name, tools=len(one.tools))

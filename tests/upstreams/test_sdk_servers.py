@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from manifests.json_value import Json
 from tests.upstreams.peers import DEADLINE_SECONDS, Clock, fleet_at, fleet_of, in_memory, raw_server
-from upstreams import connector
+from upstreams import connector, supervisor
 from upstreams.errors import UpstreamTimeoutError
 from upstreams.session import MOST_EXTENSION
 from upstreams.tools import ToolResult
@@ -137,6 +137,25 @@ async def test_modern_server_is_listed_again(refusals: list[int], monkeypatch: p
         await fleet.call("grow")
         await fleet.until(lambda: "grown" in [tool.name for tool in fleet.one.tools])
     assert not refusals
+
+
+@pytest.mark.parametrize("handshake", [True, False])
+async def test_stateless_server_that_a_newer_one_replaces_is_listed_again(
+    handshake: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing tells of it: there is no session to lose, and it sends no notifications."""
+    monkeypatch.setattr(supervisor, "RELIST_SECONDS", 0.01)
+    monkeypatch.setattr(supervisor, "RELIST_PAUSE_SECONDS", 0.0)
+    names = ["old"]
+
+    async def list_tools(context: Any, params: Any) -> ListToolsResult:
+        return ListToolsResult(tools=[Tool(name=name, input_schema={"type": "object"}) for name in names])
+
+    app = Server("deployed", on_list_tools=list_tools).streamable_http_app(stateless_http=True)
+    async with fleet_at(app, handshake=handshake) as fleet:
+        assert [tool.name for tool in fleet.one.tools] == ["old"]
+        names[:] = ["new"]
+        await fleet.until(lambda: [tool.name for tool in fleet.one.tools] == ["new"])
 
 
 class Gateway:
