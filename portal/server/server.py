@@ -21,6 +21,8 @@ from mcp_types import (
     ContentBlock,
     ListToolsResult,
     PaginatedRequestParams,
+    ServerCapabilities,
+    SubscriptionsListenRequestParams,
     TextContent,
 )
 from mcp_types import Result as McpResult
@@ -65,13 +67,31 @@ _FEW_CALLS = 20
 
 
 class ChangingServer(Server[Any]):
-    """The SDK's server, announcing `listChanged` too. Since 2026-07-28 the SDK does so itself."""
+    """The SDK's server, announcing what clients are told of: changed lists of resources and of prompts.
+
+    Since 2026-07-28 the SDK also announces changed tools and resources, to whoever may listen.
+    """
 
     def create_initialization_options(
         self, notification_options: NotificationOptions | None = None, *rest: Any, **named: Any
     ) -> InitializationOptions:
         changing = NotificationOptions(prompts_changed=True, resources_changed=True)
         return super().create_initialization_options(notification_options or changing, *rest, **named)
+
+    def get_capabilities(self, *args: Any, **named: Any) -> ServerCapabilities:
+        can = super().get_capabilities(*args, **named)
+        tools, resources = can.tools, can.resources and can.resources.model_copy(update={"subscribe": False})
+        tools = tools and tools.model_copy(update={"list_changed": False})
+        return can.model_copy(update={"tools": tools, "resources": resources})
+
+
+class ListChangesHandler(ListenHandler):
+    """Confirms what `ChangingServer` announces. The SDK confirms all that a client asks for, and it would wait."""
+
+    async def __call__(self, context: Context, params: SubscriptionsListenRequestParams) -> Any:
+        never = {"tools_list_changed": None, "resource_subscriptions": None}
+        heard = params.notifications.model_copy(update=never)
+        return await super().__call__(context, params.model_copy(update={"notifications": heard}))
 
 
 def build_server(portal: Portal) -> Server[Any]:
@@ -132,7 +152,7 @@ def _resource_handlers(portal: Portal) -> dict[str, Any]:
         handlers["on_list_prompts"] = _handler(portal, partial(resources.listed, "prompts"))
         handlers["on_get_prompt"] = _handler(portal, resources.get_prompt)
     if offers:
-        handlers["on_subscriptions_listen"] = ListenHandler(resources.changes.bus)
+        handlers["on_subscriptions_listen"] = ListChangesHandler(resources.changes.bus)
     return handlers
 
 

@@ -14,6 +14,7 @@ from mcp_types import (
     INVALID_PARAMS,
     ResourceListChangedNotification,
 )
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import AnyUrl
 
 from manifests.json_value import Json
@@ -141,6 +142,20 @@ async def test_rules_for_scripts_hold_for_clients(tmp_path: Path, rules: Json) -
             with pytest.raises(MCPError):
                 await ear.client.get_prompt("up.greet", {"who": "x"})
     assert up.reads == []
+
+
+async def test_client_is_told_that_a_single_resource_and_the_tools_tell_of_no_change(client: Client) -> None:
+    """It would wait for that, instead of reading again."""
+    can = client.server_capabilities
+    assert can.resources and can.tools
+    assert not (can.resources.subscribe or can.tools.list_changed)
+    if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        everything: Json = {f"{kind}_list_changed": True for kind in ("tools", "resources", "prompts")}
+        one = "portal://http_modern/note://a"
+        async with client.listen(**everything, resource_subscriptions=[one]) as heard:
+            assert heard.honored.resources_list_changed
+            assert heard.honored.prompts_list_changed
+            assert not (heard.honored.tools_list_changed or heard.honored.resource_subscriptions)
 
 
 @pytest.mark.parametrize(
