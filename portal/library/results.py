@@ -83,6 +83,10 @@ def _from_json(text: str) -> Json:
         for parse in (from_json, json.loads):  # the first is faster, but takes no lone surrogates
             with suppress(ValueError, TypeError, RecursionError):
                 return parse(text)
+    if text.lstrip().startswith(('"[', '"{')):  # some servers on .NET encode what is JSON already
+        with suppress(ValueError):
+            value = _from_json(inner := json.loads(text))
+            return text if value is inner else value
     return text
 
 

@@ -39,6 +39,14 @@ def test_text_of_a_json_object_or_array_is_parsed(source: str) -> None:
     assert value(text(source)) == json.loads(source)
 
 
+def test_json_that_a_server_encoded_twice_is_data_and_its_text_is_kept_as_sent() -> None:
+    sent = json.dumps(json.dumps([{"id": "ü"}]))
+    assert value(text(sent)) == [{"id": "ü"}]
+    assert content_of(ToolResult([text(sent)], MISSING, False), [{"id": "ü"}]) == ([text(sent)], [])
+    for other in ('"[note] done"', '"{name}"', '"[1]', '"[1]" and more', '"plain"'):
+        assert value(text(other)) == other
+
+
 def test_nan_in_text_is_a_number_as_in_structured_content() -> None:
     assert str(value(text('{"a": NaN, "b": -Infinity}'))) == "{'a': nan, 'b': -inf}"
 
