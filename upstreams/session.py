@@ -109,7 +109,7 @@ class Session:
             answers = self.answers
             # A single-threaded server may be too busy for a ping, and still answer calls.
             if not await self._is_alive(seconds) and self.answers == answers:
-                self.wire.ending.give_up(f"did not answer for {seconds:g} s after a call timed out")
+                self.wire.ending.give_up(f"did not answer for {seconds:g} s after a call without an answer")
 
     async def _is_alive(self, seconds: float) -> bool:
         try:
@@ -165,6 +165,9 @@ class Session:
                 complete = _complete(raw)
                 self.answers += 1
                 return complete
+        except anyio.get_cancelled_exc_class():
+            self._give_up(active, is_late=scope.deadline - self._loop.time() <= call.seconds / 2)
+            raise
         except MCPError as error:
             failure = await self._failure(error)
             # A failed repetition does not show whether the first round took effect.
@@ -174,6 +177,11 @@ class Session:
         finally:
             self.questions.end(active)
         raise self._late(active, max(0.0, scope.deadline - began))
+
+    def _give_up(self, active: ActiveCall, *, is_late: bool) -> None:
+        # By default a script ends before its calls time out, and a server that hangs has to be noticed anyway.
+        if is_late and not active.unanswered:
+            self._call_timed_out.set()
 
     def _late(self, active: ActiveCall, seconds: float) -> errors.UpstreamError:
         limit = f"call_seconds; with progress {MOST_EXTENSION} times as long at most"

@@ -1,6 +1,7 @@
 """Upstreams by URL: both eras and both transports, and what servers and gateways do to them."""
 
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import anyio
@@ -15,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from manifests.json_value import Json
 from manifests.portal_manifest import HttpUpstream
 from tests.upstreams.oauth_peer import replayed
-from tests.upstreams.peers import Clock, fleet_at, fleet_of, http_peer
+from tests.upstreams.peers import DEADLINE_SECONDS, Clock, fleet_at, fleet_of, http_peer
 from tests.upstreams.raw_http_server import RawHttpServer
 from upstreams import connector
 from upstreams.errors import UpstreamError, UpstreamForgottenError, UpstreamSessionError, UpstreamTimeoutError
@@ -138,6 +139,18 @@ async def test_refused_ping_is_an_answer(status: int, sessions: int) -> None:
             await fleet.until(lambda: fleet.history.count(("one", "ready")) == sessions)
         server.may_go_on.set()
     assert (len(results), server.sessions_opened) == (1, sessions)
+
+
+async def test_server_that_hangs_is_pinged_although_the_script_ended_before_the_call_timed_out() -> None:
+    """By default both get 60 seconds, and the script begins first."""
+    server = Pinged(Response(status_code=405))
+    async with fleet_at(server.app) as fleet, anyio.create_task_group() as script:
+        script.start_soon(partial(fleet.call, "echo", seconds=100))
+        await server.is_hanging.wait()
+        Clock().advance(60)
+        script.cancel_scope.cancel()
+        with anyio.CancelScope(shield=True), anyio.fail_after(DEADLINE_SECONDS):
+            await server.pings.receive()
 
 
 class Gate:
