@@ -81,7 +81,7 @@ def _asked(portal: RunningPortal) -> tuple[str, dict[str, Any]]:
 def _left() -> Iterator[tuple[str, dict[str, Any]]]:
     """The stores in the state folder that have open runs, and no portal that would go on with them."""
     for path in holding():
-        # One that is encrypted, or of a later version, is left out.
+        # One that is encrypted, or of another format, is left out.
         with suppress(StoreError), closing(open_tables(path, None)) as tables:
             open_runs = sum(tables.open_counts().values())
             if open_runs and not tables.has_replicas():

@@ -134,7 +134,8 @@ def open_workspaces(path: Path) -> RunStore:
 
     Raises StoreError.
     """
-    return RunStore(*(RunTables(SqliteDatabase(path.with_name("workspaces.db")), None) for _ in range(2)))
+    file = path.with_name("workspaces.db")
+    return RunStore(*(RunTables(SqliteDatabase(file), None, "portal") for _ in range(2)))
 
 
 def _take_over(tables: RunTables, store: Path, manifest: "Manifest") -> None:
@@ -149,7 +150,7 @@ def _take_over(tables: RunTables, store: Path, manifest: "Manifest") -> None:
             if not is_free:
                 continue
             try:
-                open_tables(path, manifest).close()  # migrates it, and checks its key
+                open_tables(path, manifest, tables.holder).close()  # converts it, and checks its key
                 _copy(tables, path)
             except StoreError as error:
                 structlog.get_logger().error("runs_not_taken_over", reason=str(error))

@@ -112,6 +112,7 @@ class Tables:
         Each owner may keep `quota_bytes`. The count starts with `count_kept`. It then adds what this portal writes,
         even if that is rolled back, but not what others write. `on_note` is called in the same transaction with a run
         and what happened to it, such as its new state.
+        Only a portal converts tables of an earlier format: portals of that version cannot open them any more.
         Raises StoreError: they are damaged, of another version, or need another key.
         """
         self.database = database
@@ -264,6 +265,11 @@ class Tables:
             raise StoreError(
                 f"the store of runs {self.database.name} is of format {number}, and this portal writes format "
                 f"{FORMAT}. Use the version that wrote it, or name another one in runs.store"
+            )
+        if number < FORMAT and "key check" in found and not self.holder:
+            raise StoreError(
+                f"the store of runs {self.database.name} is of an earlier format than {FORMAT}, which this version "
+                "writes. The next portal that starts converts it. Earlier versions cannot open it then"
             )
         if not number and "key check" in found:  # format 1 stored no number
             self._execute("ALTER TABLE runs ADD COLUMN holder TEXT NOT NULL DEFAULT ''")

@@ -30,6 +30,7 @@ from sandbox_runtime.call_port import Outcome, ToolCall
 from sandbox_runtime.recording import Event, Record
 from sandbox_runtime.sandbox import Sandbox
 from tests.portal.commands import COMMAND_SECONDS, Done, PortalCommand
+from tests.portal.rows import begun
 from tests.sandbox_runtime.replay.recorder import Recorder
 from tests.warm_commands import warm_command
 
@@ -155,6 +156,28 @@ def test_list_without_a_store_does_not_say_that_there_was_no_run(portal: PortalC
     assert (done.returncode, done.stdout) == (0, "")
     assert "`ui` also has those that only read" in done.stderr
     assert not (folder / "runs.sqlite").exists()
+
+
+def test_runs_of_an_earlier_version_wait_for_a_portal_and_are_told_of(
+    portal: PortalCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its portals had numbered files, perhaps with a key."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    path = tmp_path / "portal.yaml"
+    path.write_text("upstreams: {}\nruns: {key: a-key-of-some-length}\n")
+    manifest = load_manifest(path, {})
+    place = place_of(manifest)
+    assert isinstance(place, Path)
+    earlier = place.with_name("0.sqlite")
+    earlier.parent.mkdir(parents=True)
+    with closing(open_tables(earlier, manifest)) as tables:
+        run = begun(tables)
+        with tables.transaction():
+            tables.database.execute("UPDATE meta SET value = ? WHERE key = 'format'", (b"3",))
+    for action in ((), ("show", run.id)):
+        done = portal("runs", *action, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "0.sqlite is of an earlier format" in done.stderr
 
 
 def test_beginning_of_two_ids_changes_neither(shell: Shell) -> None:

@@ -13,7 +13,7 @@ from portal.base.caller import LOCAL
 from portal.base.requests import ExecuteCode
 from portal.identity.approvers import Approvers, Decider
 from portal.library.observed import Observations, Observed, shape_of
-from portal.records.store.records import CallRow, FencedError, RunRow
+from portal.records.store.records import CallRow, FencedError, RunRow, StoreError
 from portal.records.store.run_tables import RunTables
 from portal.records.store.tables import DAY_SECONDS, UNSOURCED
 from portal.runs.decisions import RunsError, decide_call
@@ -266,8 +266,21 @@ def test_of_what_an_earlier_version_kept_nobody_knows_the_sources(tables: Tables
         old.keep("kept_1", "local", b"1", ["mail"])
         old.database.execute("ALTER TABLE results DROP COLUMN sources")
         old.database.execute("UPDATE meta SET value = ? WHERE key = 'format'", (b"3",))
-    new = tables()
+    new = tables(holder="portal")
     assert (new.kept("kept_1", "local"), new.get(*UNSOURCED)) == ((b"1", None), b"")
+
+
+def test_only_a_portal_converts_tables_of_an_earlier_format(tables: Tables) -> None:
+    """A command that looks at them leaves them to the portals of that version."""
+    old = tables()
+    run = begun(old)
+    with old.transaction():
+        old.database.execute("UPDATE meta SET value = ? WHERE key = 'format'", (b"4",))
+    with pytest.raises(StoreError, match="earlier format"):
+        tables()
+    assert old.database.rows("SELECT value FROM meta WHERE key = 'format'") == [(b"4",)]
+    assert tables(holder="portal").load(run.id) is not None
+    assert tables().load(run.id) is not None
 
 
 # Portals that share a store

@@ -188,7 +188,7 @@ def test_tables_of_the_format_before_gain_the_trail_and_keep_their_runs(tables: 
     with file.transaction():
         file.database.execute("DROP TABLE trail")
         file.database.execute("UPDATE meta SET value = ? WHERE key = 'format'", (b"4",))
-    again = tables()
+    again = tables(holder="portal")
     row = left(again, NOW - 5)
     assert ids(again.history("local")) == [run.id, row.id]
     assert (loaded := again.load(run.id)) is not None and loaded.row == run
