@@ -49,9 +49,12 @@ class Components:
         self._present.add(sha256)
         try:
             await anyio.to_thread.run_sync(self._keep, component, self._path(sha256))
-            if self.store is not None:
-                content = await anyio.to_thread.run_sync(component.read_bytes)
-                await self.store.write(partial(RunTables.put_component, sha256=sha256, content=content))
+            if self.store is None or await self.store.write(partial(RunTables.use_component, sha256=sha256)):
+                return
+            # Not within the transaction: it takes seconds, and Postgres ends a transaction that is idle for five.
+            seal = self.store.seal
+            content = await anyio.to_thread.run_sync(lambda: seal.close(component.read_bytes()))
+            await self.store.write(partial(RunTables.put_component, sha256=sha256, content=content))
         except (OSError, StoreError) as error:
             log.warning("component_not_kept", reason=getattr(error, "strerror", None) or str(error))
 

@@ -1,7 +1,9 @@
 """The guest component in which a run began is kept as long as the run may need it."""
 
 import hashlib
+import threading
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,12 +11,14 @@ from typing import Any
 import pytest
 
 from manifests.kernels import JAVASCRIPT, PYTHON, KernelName
-from portal.records.store.records import DatabaseError
+from portal.records.store.records import DatabaseError, Seal, Sealed
+from portal.records.store.run_tables import RunTables
 from portal.runs.components import Components
 from sandbox_runtime.aot import component_sha256, guest_component
 from sandbox_runtime.errors import RecordError, ReplayInterruptedError
 from sandbox_runtime.kernels import KERNELS
 from tests.portal.peers import opened
+from tests.portal.rows import Tables, store_of
 from tests.portal.runs.test_waiting import ASKS, KEPT, approved, git, waiting
 
 
@@ -35,6 +39,28 @@ async def test_component_is_kept_for_open_runs_and_deleted_after_them(tmp_path: 
         assert {path.name for path in store.iterdir()} == {"new.wasm"}
         with pytest.raises(RecordError, match="not kept here"):
             await components.sandbox("0" * 64, PYTHON)
+
+
+async def test_component_is_compressed_before_the_transaction_that_shares_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Postgres ends a transaction that is idle for five seconds, and a busy machine compresses 33 MB for longer."""
+    component, content = tmp_path / "guest.wasm", b"wasm" * 1_000
+    component.write_bytes(content)
+    close, within = Seal.close, list[bool]()
+
+    def noted(self: Seal, given: bytes) -> Sealed:
+        if given == content:
+            within.append(threading.current_thread() in (store._thread, threading.main_thread()))
+        return close(self, given)
+
+    monkeypatch.setattr(Seal, "close", noted)
+    async with store_of(Tables(tmp_path), "a key of 16 bytes") as store, AsyncExitStack() as stack:
+        components = Components(tmp_path / "components", stack, print, store)
+        for _ in range(2):  # it is there, the second time
+            await components.keep(component, "a")
+        assert await store.read(partial(RunTables.get, kind="component", owner="", name="a")) == content
+    assert within == [False]
 
 
 async def test_component_that_cannot_be_fetched_now_is_fetched_later(tmp_path: Path) -> None:
