@@ -398,7 +398,8 @@ def portal_functions(*, fetches: bool) -> tuple[Function, ...]:
     words: dict[str, Any] = {}
     # Before Python 3.12, pydantic does not read the TypedDict of `typing`.
     exec(PORTAL_STUB.replace("from typing import", "from typing_extensions import"), words)
-    functions = filter(isfunction, words.values())
+    # Since Python 3.14 there is also `__annotate__`.
+    functions = [each for name, each in words.items() if isfunction(each) and not name.startswith("_")]
     tools = [_portal_tool(each, words) for each in functions if fetches or each.__name__ != "fetch"]
     compiled = _compiled(LibrarySource(PORTAL, PORTAL, "", tools)).in_order
     return tuple(replace(each, typescript=portal_text(each)) for each in compiled)
