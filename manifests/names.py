@@ -30,21 +30,23 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_REMOVED = _words(
+_NOT_IN_3_14 = _words(
     """
     aifc asynchat asyncore audioop cgi cgitb chunk crypt distutils imghdr imp lib2to3 mailcap msilib nis nntplib
-    ossaudiodev pipes smtpd sndhdr spwd sunau telnetlib uu xdrlib
+    ossaudiodev pipes profiling smtpd sndhdr spwd sunau telnetlib uu xdrlib
     """
 )
-"""Modules of Python 3.11 that 3.14 lacks."""
+"""Modules of Python 3.11 to 3.15 that 3.14, which scripts run in, lacks."""
 
 STANDARD_LIBRARY = frozenset(
-    {name for name in sys.stdlib_module_names if not name.startswith("_")} - _REMOVED
-    | {"annotationlib", "compression"}
+    {name for name in sys.stdlib_module_names if not name.startswith("_")} - _NOT_IN_3_14
+    | {"annotationlib", "compression", "sre_compile", "sre_constants", "sre_parse"}
 )
 
 BUILTINS = frozenset(
-    {name for name in dir(builtins) if not name.startswith("_")} | {"PythonFinalizationError"}
+    {name for name in dir(builtins) if not name.startswith("_")}
+    - {"ImportCycleError", "frozendict", "sentinel"}
+    | {"PythonFinalizationError"}
 )
 
 PORTAL_MODULES = frozenset({"tools", "portal"})

@@ -14,7 +14,11 @@ from manifests.kernels import KernelName
 if TYPE_CHECKING:  # importing it takes longer than all of this
     from portal.records.audit.chain import Head
 
-_INVALID_CHOICE: Final = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)", re.DOTALL)
+_INVALID_CHOICE: Final = re.compile(
+    # Since Python 3.14 argparse makes a suggestion of its own in between.
+    r"invalid choice: '(.*)'(?:, maybe you meant .*)? \(choose from (.*)\)",
+    re.DOTALL,
+)
 
 _Commands: TypeAlias = "argparse._SubParsersAction[Any]"
 

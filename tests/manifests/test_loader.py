@@ -88,7 +88,7 @@ def test_sparse_and_unusual_manifests_are_fine(problems: Problems, text: str) ->
         (UPSTREAM + "    args: [1]", "upstreams.a.args.0", 4, 12, ["item 1 of args", "string", "quotes"]),
         (UPSTREAM + "    args: x", "upstreams.a.args", 4, 11, ["a list"]),
         (UPSTREAM + "    env: {PORT: 80}", "upstreams.a.env.PORT", 4, 17, ["string", "quotes"]),
-        (UPSTREAM + "    env: {A: }", "upstreams.a.env.A", 4, 14, ["empty", '""']),
+        (UPSTREAM + "    env: {A: ~}", "upstreams.a.env.A", 4, 14, ["empty", '""']),
         (UPSTREAM + '    env: {A: "\\0"}', "upstreams.a.env.A", 4, 14, ["NUL"]),
         (UPSTREAM + "    call_seconds: -1", "upstreams.a.call_seconds", 4, 19, ["-1", "greater than 0"]),
         (UPSTREAM + "    tools: {alow: []}", "upstreams.a.tools.alow", 4, 13, ["Did you mean allow?"]),

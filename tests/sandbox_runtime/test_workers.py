@@ -66,7 +66,7 @@ async def test_worker_holds_no_environment_and_nothing_open_but_its_channel(sand
         "anon_inode:[eventfd]",
     }
     others = [name for name in opened if not name.startswith("socket:") and name not in own]
-    assert {Path(name).suffix for name in others} <= {".cwasm"}
+    assert {Path(name).suffix for name in others if "/libffi.so." not in name} <= {".cwasm"}
 
 
 async def test_cancelled_run_ends_its_worker_and_its_calls(sandbox: Sandbox, run: Runner) -> None:

@@ -78,7 +78,7 @@ def test_the_selected_call_has_what_it_sent_and_got_and_who_decided(tmp_path: Pa
         ('# a.b\nx = """\na.b(0)"""\nawait a.b("\\d")', 4),
         ("# a\rawait a.b(1)\nawait a.b(1)", 0),
         (f"await a.b(1)\n{'#' * 20_000}", 0),
-        *((text, 0) for text in ("a.b(" * 5_000, "-" * 9_999 + "a.b", "a" + ".b" * 9_999, "a.b\0")),
+        *((text, 0) for text in ("a.b(" * 5_000, "-" * 9_999 + "a.b", "a.b\0")),
     ],
 )
 def test_a_call_has_the_only_line_that_names_its_function(tmp_path: Path, script: str, line: int) -> None:

@@ -82,7 +82,7 @@ def test_what_portals_look_for_all_the_time_reads_no_run_that_has_ended(tmp_path
     file.left([None]), file.due(0.0, [None], 9), file.next_due(0.0), file.open_counts(), file.components()
     file.database._sql.set_trace_callback(None)
     plans = [each[3] for query in told for each in file.database.rows(f"EXPLAIN QUERY PLAN {query}")]
-    indexes = [plan.partition(" USING INDEX ")[2].split()[0] for plan in plans if " runs USING" in plan]
+    indexes = [plan.partition(" INDEX ")[2].split()[0] for plan in plans if " runs USING" in plan]
     assert len(indexes) == len(told) and {*indexes} <= {"due", "held_runs", "open_runs", "open_runs_by_time"}
 
 
