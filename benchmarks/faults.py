@@ -31,21 +31,16 @@ GOAL: Final = 1.5
 ROUNDS: Final = 5
 
 STDIO_FAULTS: Final = (
-    "trickle",
     "hang_after_acting",
     "stop_reading",
-    "crash_after_acting",
     "close_stdout",
     "too_long",
-    "too_many_values",
     "never_ending_line",
     "flood_stderr_lines",
     "flood_notices",
     "flood_stdout",
     "flood_requests",
-    "exit_at_start",
     "flood_at_start",
-    "endless_pages",
 )
 FAULTS_AT_ONCE: Final = tuple(
     AT_ONCE + name
