@@ -150,13 +150,13 @@ class Catalog:
                     await self._rebuild(fleet)
                 except Exception as error:  # noqa: BLE001  # the portal goes on, with the former snapshot if there is one
                     log.error("library_not_rebuilt", error=f"{type(error).__name__}: {error}")
+                    self._tell()
                     await anyio.sleep(RETRY_SECONDS)
                     self._noted += 1
                     if self.snapshot.index is None:
                         continue
                 self._held = noted
-                self._rebuilt.set()
-                self._rebuilt = anyio.Event()
+                self._tell()
 
     async def fresh(self) -> Snapshot:
         """Return a snapshot with every change noted so far. Does not wait for later changes."""
@@ -164,10 +164,15 @@ class Catalog:
         return await self.settled()
 
     async def settled(self) -> Snapshot:
-        """Like `fresh`, without what results that are not read yet change: types, but no namespace."""
+        """Like `fresh`, without what results that are not read yet change: types, but no namespace.
+
+        Raises RuntimeError: the first library could not be compiled, so there is none.
+        """
         noted = self._noted
         while self._held < noted:
             await self._rebuilt.wait()
+            if self.snapshot.index is None:
+                raise RuntimeError("there is no library of functions: see library_not_rebuilt in the log")
         return self.snapshot
 
     @asynccontextmanager
@@ -180,6 +185,10 @@ class Catalog:
         finally:
             self._readers -= 1
             self._has_left.set()
+
+    def _tell(self) -> None:
+        self._rebuilt.set()
+        self._rebuilt = anyio.Event()
 
     async def _rebuild(self, fleet: Iterable[ListedUpstream]) -> None:
         former, upstreams, policy = self.snapshot, list(fleet), self._authority.policy

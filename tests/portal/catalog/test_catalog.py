@@ -35,6 +35,7 @@ async def test_rebuild_that_fails_is_tried_again(tmp_path: Path, monkeypatch: py
         own, upstream = portal.portal.catalog, portal.portal.fleet["store"]
         with anyio.fail_after(DEADLINE_SECONDS):
             await failed.wait()
+            assert (await portal.run("1"))["error"]["code"] == "internal_error"
             monkeypatch.delitem(sys.modules, "portal.catalog.search.index")
             assert await portal.result_of("await store.echo(a=1)") == {"a": 1}
             monkeypatch.setitem(sys.modules, "portal.catalog.search.index", None)
