@@ -56,6 +56,23 @@ async def test_starts_that_are_given_up_leave_no_descriptor_open(tmp_path: Path)
         with anyio.move_on_after(seconds):
             async with open_child(raw_server(), tmp_path, Redaction([])):
                 await anyio.sleep_forever()
+    await descriptors_are_closed(before)
+
+
+async def test_child_whose_stderr_is_read_no_further_leaves_no_descriptor_open(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    flood = "import os\nwhile True: os.write(2, b'flood\\n' * 1000)"
+    spec = StdioUpstream(command=sys.executable, args=["-c", flood])
+    with anyio.CancelScope() as scope:
+        async with open_child(spec, tmp_path, Redaction([])) as child:
+            for _ in range(1000):
+                if child.stderr.lines():
+                    scope.cancel()
+                await anyio.sleep(0.01)
+    await descriptors_are_closed(before)
+
+
+async def descriptors_are_closed(before: int) -> None:
     for _ in range(1000):  # asyncio closes them in later turns
         if len(os.listdir("/proc/self/fd")) <= before:
             return

@@ -6,16 +6,17 @@ import re
 import resource
 import shutil
 import signal
+import socket
 import sys
-from asyncio.subprocess import PIPE, Process
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import IO, Any, Final
 
 import anyio
 import structlog
+from anyio.abc import ByteReceiveStream, Process
 
 from manifests.portal_manifest import StdioUpstream
 from upstreams.errors import UpstreamUnavailableError
@@ -39,9 +40,8 @@ OPEN_FILES_AT_START: Final = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 STDERR_LINES: Final = 50
 _STDERR_LINE_BYTES: Final = 8192
-_STDERR_CHUNK_BYTES: Final = 65_536
 _STDERR_PAUSE_SECONDS: Final = 0.01
-"""Pause after each chunk, so that a child that floods stderr does not block the event loop."""
+"""Pause after each chunk of 64 KiB, so that a child that floods stderr does not block the event loop."""
 
 _REST_OF_STDERR_SECONDS: Final = 0.3
 
@@ -74,27 +74,19 @@ async def open_child(spec: StdioUpstream, folder: Path, redact: Redaction) -> As
     try:
         read, write = os.pipe()
         with os.fdopen(write) as written:
-            # With a stream of asyncio or anyio, each line takes more turns of the loop.
+            # With the streams that anyio opens, each line takes three turns of the loop.
             stdout, _ = await asyncio.get_running_loop().connect_read_pipe(asyncio.Protocol, os.fdopen(read))
             try:
                 stdout.pause_reading()  # until its protocol is set
-                process = await asyncio.create_subprocess_exec(
-                    *command,
-                    stdin=PIPE,
-                    stdout=written,
-                    stderr=PIPE,
-                    start_new_session=True,
-                    cwd=cwd,
-                    env=environment,
-                )
+                process, stdin = await _started(command, written, cwd=cwd, env=environment)
             except BaseException:
                 stdout.close()
                 raise
     except (OSError, ValueError) as error:
         raise UpstreamUnavailableError(f"could not be started: {error}") from error
-    assert process.stdin and process.stderr, "they are pipes"
-    child = Child(process, process.stdin, stdout, redact)
+    child = Child(process, stdin, stdout, redact)
     async with anyio.create_task_group() as tasks:
+        assert process.stderr
         tasks.start_soon(child.stderr.follow, process.stderr)
         try:
             yield child
@@ -103,6 +95,22 @@ async def open_child(spec: StdioUpstream, folder: Path, redact: Redaction) -> As
                 await child.end()
             stdout.close()
             tasks.cancel_scope.cancel()
+
+
+async def _started(
+    command: Sequence[str], stdout: IO[str], **options: Any
+) -> tuple[Process, asyncio.StreamWriter]:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        _, stdin = await asyncio.open_connection(sock=ours)
+        try:
+            process = await anyio.open_process(
+                command, stdin=theirs.fileno(), stdout=stdout, start_new_session=True, **options
+            )
+        except BaseException:
+            stdin.close()
+            raise
+    return process, stdin
 
 
 def _found(spec: StdioUpstream, environment: Mapping[str, str], folder: Path) -> tuple[Sequence[str], Path]:
@@ -167,18 +175,18 @@ class Child:
 
     async def end(self) -> None:
         """Close the server's stdin, then have its supervisor end all its descendants. Takes at most 9 s."""
-        pid = self._process.pid
+        process = self._process
         self.stdin.close()
-        if await self._has_ended(EOF_GRACE_SECONDS):
-            return
-        _send(pid, signal.SIGTERM)
-        _send(pid, signal.SIGCONT)  # it may be stopped
-        if await self._has_ended(SUPERVISOR_SECONDS):
-            return
-        log.warning("supervisor_killed", pid=pid)
-        _send(pid, signal.SIGKILL)  # the kernel ends its server
-        if not await self._has_ended(KILLED_SECONDS):
-            log.warning("child_abandoned", pid=pid)
+        if not await self._has_ended(EOF_GRACE_SECONDS):
+            _send(process.pid, signal.SIGTERM)
+            _send(process.pid, signal.SIGCONT)  # it may be stopped
+            if not await self._has_ended(SUPERVISOR_SECONDS):
+                log.warning("supervisor_killed", pid=process.pid)
+                _send(process.pid, signal.SIGKILL)  # the kernel ends its server
+                if not await self._has_ended(KILLED_SECONDS):
+                    log.warning("child_abandoned", pid=process.pid)
+                    return
+        await process.aclose()
 
     async def _has_ended(self, seconds: float) -> bool:
         with anyio.move_on_after(seconds):
@@ -201,9 +209,9 @@ class StderrTail:
         self._partial = b""
         self.finished = anyio.Event()
 
-    async def follow(self, stderr: asyncio.StreamReader) -> None:
-        with suppress(OSError):
-            while chunk := await stderr.read(_STDERR_CHUNK_BYTES):
+    async def follow(self, stderr: ByteReceiveStream) -> None:
+        with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
+            async for chunk in stderr:
                 *lines, rest = (self._partial + chunk).rsplit(b"\n", STDERR_LINES)
                 if lines:
                     lines[0] = lines[0].rpartition(b"\n")[2]  # the first item holds all earlier text
