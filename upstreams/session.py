@@ -202,7 +202,10 @@ class Session:
         progress: ProgressHandler | None = None,
     ) -> dict[str, Json]:
         """Send one request, by default of the connection itself. The upstream may continue others for their owners."""
-        options = CallOptions(headers=self.revision.headers(method, params))
+        try:
+            options = CallOptions(headers=self.revision.headers(method, params))
+        except UnicodeEncodeError as error:  # before the transport can say so
+            raise errors.UpstreamArgumentError(f"the arguments cannot be sent in a header: {error}") from None
         params = self.revision.params(params, meta or {}, is_traced=bool(owners))
         return await self.wire.send_raw_request(method, params, options, progress=progress, owners=owners)
 

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from manifests.json_value import Json
 from tests.upstreams.peers import DEADLINE_SECONDS, Clock, fleet_at, fleet_of, in_memory, raw_server
 from upstreams import connector, supervisor
-from upstreams.errors import UpstreamTimeoutError
+from upstreams.errors import UpstreamArgumentError, UpstreamTimeoutError
 from upstreams.session import MOST_EXTENSION
 from upstreams.tools import ToolResult
 from upstreams.transports import notifications
@@ -47,6 +47,13 @@ async def test_modern_server_works_and_its_broken_promise_is_passed_on() -> None
         assert result.structured == {"broken": "promise"}
         failed = await upstream.call("fail", {}, seconds=DEADLINE_SECONDS)
         assert (failed.is_error, failed.content) == (True, [{"type": "text", "text": "it failed"}])
+
+
+async def test_argument_that_no_header_can_repeat_is_refused_before_sending() -> None:
+    server = Server("sdk", on_list_tools=list_tools, on_call_tool=call_tool)
+    async with in_memory(server) as upstream:
+        with pytest.raises(UpstreamArgumentError):
+            await upstream.call("with_header", {"region": "\ud800"}, seconds=DEADLINE_SECONDS)
 
 
 class Worker:
