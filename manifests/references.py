@@ -223,8 +223,8 @@ class Interpolation:
         secrets = {each: self._secret(each, path) for each in template.references}
         if len(template.parts) < len(parts):
             header = [secrets[each] if isinstance(each, SecretReference) else each for each in parts]
-            _, upstream, _, name = map(str, path)
-            self.caller_headers.setdefault(upstream, {})[name] = tuple(header)
+            # A path of another length is refused later: its value is no text.
+            self.caller_headers.setdefault(str(path[1]), {})[str(path[-1])] = tuple(header)
             return "".join("caller" if isinstance(each, ClaimReference) else each for each in header)
         if template.references:
             self.templates[path] = template

@@ -303,6 +303,8 @@ NAMING = {"url": "https://tickets.example/mcp", "headers": {"X-User": "${caller.
         ({"url": "https://${caller.email}.example/"}, {"server": {"auth": SIGNING_IN}}, "not allowed here"),
         ({"command": "x", "env": {"A": "${caller.sub}"}}, {"server": {"auth": SIGNING_IN}}, "not allowed here"),
         ({**NAMING, "headers": {"X-User": "${caller.email:-x}"}}, {"server": {"auth": SIGNING_IN}}, "reference"),
+        ({**NAMING, "headers": {"X-User": ["${caller.email}"]}}, {"server": {"auth": SIGNING_IN}}, "is a list"),
+        ({**NAMING, "headers": "${caller.email}"}, {"server": {"auth": SIGNING_IN}}, "it must be a mapping"),
         ({**NAMING, "headers": {"Authorization": "${caller.sub}"}, "oauth": {}}, {}, "Authorization"),
     ],
 )  # fmt: skip
