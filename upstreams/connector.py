@@ -124,7 +124,7 @@ class Connector:
                 ignored_probe = await _negotiate(client, wire, handshake_first)
                 self.diagnostics.remarks.clear()  # many healthy servers print a greeting on stdout first
                 session = Session(wire, client, questions)
-                tools = await self._list(session)
+                tools = await self._list(session, is_whole=False)
             await wire.ending.forget_stderr()
         except TimeoutError:
             reason = wire.ending.with_stderr(f"was not ready within {seconds:g} s")
@@ -142,14 +142,16 @@ class Connector:
         return session
 
     async def relist(self, session: Session) -> bool:
-        """List the tools again. Returns whether they changed."""
+        """List the tools again. Returns whether they changed. After a failure, also of a later page, they stay."""
+        seconds = self.spec.connect_seconds
         try:
-            with anyio.fail_after(self.spec.connect_seconds):
-                tools = await self._list(session)
+            with anyio.fail_after(seconds):
+                tools = await self._list(session, is_whole=True)
         except (errors.UpstreamError, TimeoutError) as error:
-            self.diagnostics.note(f"its tools could not be listed again: {error}")
+            why = f"no answer within {seconds:g} s" if isinstance(error, TimeoutError) else error
+            self.diagnostics.note(f"its tools could not be listed again: {why}")
             return False
-        if self.listed_by is not None or tools == self.listed.tools:
+        if self.listed_by is not None or _by_name(tools) == _by_name(self.listed.tools):
             return False
         await self._keep_listing(session, tools)
         return True
@@ -162,11 +164,18 @@ class Connector:
         if self.store is not None:
             await self.store.save(listing)
 
-    async def _list(self, session: Session) -> tuple[RecordedTool, ...]:
-        listed_by = self.listed_by
-        tools = await session.list_tools(self.diagnostics) if listed_by is None else listed_by.tools
+    async def _list(self, session: Session, *, is_whole: bool) -> tuple[RecordedTool, ...]:
+        if (listed_by := self.listed_by) is None:
+            tools = await session.list_tools(self.diagnostics, is_whole=is_whole)
+        else:
+            tools = listed_by.tools
         session.revision.use(tools)
         return tools
+
+
+def _by_name(tools: tuple[RecordedTool, ...]) -> dict[str, RecordedTool]:
+    """To compare: some servers list in another order each time."""
+    return {tool.name: tool for tool in tools}
 
 
 async def _negotiate(client: ClientSession, wire: Wire, handshake_first: bool) -> bool:

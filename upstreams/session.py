@@ -226,10 +226,10 @@ class Session:
         kind = errors.kind_of_refusal(error.code, message)
         return kind(message or f"error {error.code}", rpc_code=error.code, data=data)
 
-    async def list_tools(self, diagnostics: Diagnostics) -> tuple[RecordedTool, ...]:
-        """The tools; a server without tools/list has none. Raises UpstreamError."""
+    async def list_tools(self, diagnostics: Diagnostics, *, is_whole: bool) -> tuple[RecordedTool, ...]:
+        """The tools; a server without tools/list has none. Raises UpstreamError: as `pages` does."""
         try:
-            tools = await read_listing(self._page, diagnostics)
+            tools = await read_listing(self._page, diagnostics, is_whole=is_whole)
         except errors.UpstreamRefusedError as error:
             if error.rpc_code != types.METHOD_NOT_FOUND:
                 raise

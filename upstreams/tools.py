@@ -125,10 +125,12 @@ PageReader = Callable[[Json], Awaitable[dict[str, Json]]]
 """Requests the page at a cursor (None: the first). Returns the raw result."""
 
 
-async def pages(read_page: PageReader, note: Callable[[str], None]) -> AsyncIterator[dict[str, Json]]:
+async def pages(
+    read_page: PageReader, note: Callable[[str], None], *, is_whole: bool = False
+) -> AsyncIterator[dict[str, Json]]:
     """The pages of a listing. `note` is called with the reason if it is cut.
 
-    Raises UpstreamError: the first page failed. A later failure only ends the listing.
+    Raises UpstreamError: the first page failed, or any if it has to be whole. Else a later failure only ends it.
     """
     cursor: Json = None
     seen: set[str | float] = set()
@@ -137,7 +139,7 @@ async def pages(read_page: PageReader, note: Callable[[str], None]) -> AsyncIter
         try:
             page = await read_page(cursor)
         except (UpstreamRefusedError, UpstreamAnswerError, UpstreamTimeoutError) as error:
-            if cursor is None:
+            if cursor is None or is_whole:
                 raise
             note(f"incomplete: a later page failed: {error}")
             return
@@ -156,10 +158,12 @@ async def pages(read_page: PageReader, note: Callable[[str], None]) -> AsyncIter
         seen.add(cursor)
 
 
-async def read_listing(read_page: PageReader, diagnostics: Diagnostics) -> tuple[RecordedTool, ...]:
+async def read_listing(
+    read_page: PageReader, diagnostics: Diagnostics, *, is_whole: bool = False
+) -> tuple[RecordedTool, ...]:
     """All usable tools of an upstream. `diagnostics` notes malformed and omitted ones. Raises as `pages` does."""
     note, tools = diagnostics.note, dict[str, RecordedTool]()
-    async for page in pages(read_page, lambda text: note(f"tools/list: {text}")):
+    async for page in pages(read_page, lambda text: note(f"tools/list: {text}"), is_whole=is_whole):
         listed = page.get("tools")
         if not isinstance(listed, list):
             note("tools/list: `tools` is not a list")

@@ -10,6 +10,7 @@ import anyio.lowlevel
 import pytest
 from mcp.server import Server
 from mcp.server.mcpserver import Context, MCPServer
+from mcp.shared.exceptions import MCPError
 from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -163,6 +164,25 @@ async def test_stateless_server_that_a_newer_one_replaces_is_listed_again(
         assert [tool.name for tool in fleet.one.tools] == ["old"]
         names[:] = ["new"]
         await fleet.until(lambda: [tool.name for tool in fleet.one.tools] == ["new"])
+
+
+async def test_tools_stay_if_they_are_listed_in_another_order_or_a_later_page_fails() -> None:
+    """Else functions would be gone for the next ten minutes, or the library would be built anew for nothing."""
+    answers: list[list[str]] = [["a", "b"], ["c"], ["c", "b"], ["a"], ["a", "b"], [], ["a", "b"], ["d"]]
+
+    async def list_tools(context: Any, params: Any) -> ListToolsResult:
+        if not (names := answers.pop(0)):
+            raise MCPError(-32603, "too busy")
+        tools = [Tool(name=name, input_schema={"type": "object"}) for name in names]
+        return ListToolsResult(tools=tools, next_cursor=None if len(names) == 1 else "more")
+
+    async with in_memory(Server("sdk", on_list_tools=list_tools)) as upstream:
+        session, listed = upstream.connection.session, upstream.tools
+        assert session is not None
+        assert [await upstream.connector.relist(session) for _ in range(2)] == [False, False]
+        assert upstream.tools is listed and "too busy" in upstream.diagnostics[0]
+        assert await upstream.connector.relist(session)
+        assert [tool.name for tool in upstream.tools] == ["a", "b", "d"]
 
 
 class Gateway:
