@@ -47,6 +47,10 @@ def test_every_client_is_looked_for_where_it_keeps_its_servers(tmp_path: Path) -
     assert found["claude-desktop"] == tmp_path / ".config/Claude/claude_desktop_config.json"
     assert found["codex-project"] == tmp_path / "work/.codex/config.toml"
     assert found["vscode-insiders"] == tmp_path / ".config/Code - Insiders/User/mcp.json"
+    keys = {file.client.name: file.client.key for file in client_files("linux", {}, tmp_path, None)}
+    others = {"codex": "mcp_servers", "goose": "extensions", "opencode": "mcp", "vscode": "servers"}
+    others["zed"] = "context_servers"
+    assert keys == {**dict.fromkeys(keys, "mcpServers"), **others}
     assert all(file.project is None for file in client_files("linux", {}, tmp_path, None))
     mac = {file.name: file.path for file in client_files("darwin", {}, tmp_path, None)}
     support = tmp_path / "Library/Application Support"
