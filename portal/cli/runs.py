@@ -58,15 +58,15 @@ def _stores(manifest: Manifest, terminal: Terminal, run: str = "") -> Iterator[d
     """
     own, opened, settings = place_of(manifest), dict[RunTables, Place](), manifest.portal.runs
     on_note = partial(decisions.add_messages, webhooks=settings.webhooks, base=settings.public_url)
-    places: list[Place] = [own]
-    if isinstance(own, Path) and not own.exists():
+    places: list[Place] = [own] if manifest.path else []
+    if manifest.path and isinstance(own, Path) and not own.exists():
         # Those of earlier versions, which had numbered files. Only a portal converts them: opening one says so.
         places = [each for each in holding() if each.parent == own.parent]
     with ExitStack() as stack:
         for place in places:
             opened[stack.enter_context(closing(open_tables(place, manifest, on_note=on_note)))] = place
         if manifest.path is None or (run and not any(tables.listed(written=run) for tables in opened)):
-            for place in (each for each in holding(run) if each != own):
+            for place in (each for each in holding(run) if each not in places):
                 try:
                     opened[stack.enter_context(closing(open_tables(place, None)))] = place
                 except StoreError as error:

@@ -180,6 +180,26 @@ def test_runs_of_an_earlier_version_wait_for_a_portal_and_are_told_of(
         assert "0.sqlite is of an earlier format" in done.stderr
 
 
+def test_store_of_an_earlier_version_hides_no_other_where_there_is_no_manifest(
+    portal: PortalCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    own = place_of(load_manifest(None, {}))
+    assert isinstance(own, Path)
+    runs = []
+    for place in (own.with_name("0.sqlite"), own.parent.with_name("other") / "runs.sqlite"):
+        place.parent.mkdir(parents=True)
+        with closing(open_tables(place, None)) as tables:
+            runs.append(begun(tables))
+            if place.parent == own.parent:
+                with tables.transaction():
+                    tables.database.execute("UPDATE meta SET value = ? WHERE key = 'format'", (b"3",))
+    done = portal("runs", cwd=tmp_path)
+    assert [short_id(run.id) in done.stdout for run in runs] == [False, True]
+    assert "0.sqlite is of an earlier format" in done.stderr
+
+
 def test_beginning_of_two_ids_changes_neither(shell: Shell) -> None:
     runs = [OTHER, f"{OTHER[:-1]}1"]
     for run in runs:
