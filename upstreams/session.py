@@ -180,7 +180,7 @@ class Session:
 
     def _give_up(self, active: ActiveCall, *, is_late: bool) -> None:
         # By default a script ends before its calls time out, and a server that hangs has to be noticed anyway.
-        if is_late and not active.unanswered:
+        if is_late and not active.unanswered and not active.questions:
             self._call_timed_out.set()
 
     def _late(self, active: ActiveCall, seconds: float) -> errors.UpstreamError:

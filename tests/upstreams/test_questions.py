@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import anyio
@@ -12,7 +13,7 @@ from starlette.responses import Response, StreamingResponse
 
 from manifests.json_value import Json
 from manifests.portal_manifest import HttpUpstream, SamplingRules
-from tests.upstreams.peers import DEADLINE_SECONDS, fleet_at
+from tests.upstreams.peers import DEADLINE_SECONDS, Clock, fleet_at
 from tests.upstreams.raw_http_server import RawHttpServer
 from upstreams.errors import UpstreamError, UpstreamIncompleteError
 from upstreams.questions import SAMPLE, QuestionError, ServerRequestRouter
@@ -107,11 +108,13 @@ class Asking(RawHttpServer):
 
     def __init__(self) -> None:
         super().__init__()
+        self.pings = 0
         self.unasked, self.sent = anyio.create_memory_object_stream[str](10)
         self.reply, self.replies = anyio.create_memory_object_stream[dict[str, Any]](10)
 
     async def _handle(self, request: Request) -> Response:
         message = await request.json() if request.method == "POST" else {}
+        self.pings += message.get("method") == "ping"
         if message.get("id") != "asked":
             return await super()._handle(request)
         await self.reply.send(message)
@@ -165,6 +168,20 @@ async def test_question_that_may_be_about_a_call_that_was_given_up_is_refused() 
         assert (bob.is_asked.is_set(), bob.heard) == (False, [("question_refused", False)])
         assert await is_answered("own", bob) == {"is_answered": True}
         assert await is_answered("beside", ann) == {"is_answered": True}
+
+
+async def test_server_that_waits_for_a_person_is_not_pinged_when_the_script_ends() -> None:
+    """It is not late: the person is."""
+    server, person = Asking(), Person()
+    async with fleet_at(server.app, sampling={}) as fleet:
+        async with anyio.create_task_group() as script:
+            ask = partial(fleet.one.call, "own", {}, seconds=100, request_handler=person)
+            script.start_soon(ask)
+            await person.is_asked.wait()
+            Clock().advance(60)
+            script.cancel_scope.cancel()
+        assert (await fleet.one.ask("ping", {}, seconds=100, on_sent=lambda _: None)) == {}
+    assert server.pings == 1, "that of the test"
 
 
 class AskingInRounds(RawHttpServer):
