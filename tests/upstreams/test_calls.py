@@ -16,6 +16,7 @@ from upstreams.errors import (
     UpstreamBusyError,
     UpstreamDownError,
     UpstreamError,
+    UpstreamFaultError,
     UpstreamInternalError,
     UpstreamLostError,
     UpstreamPageError,
@@ -186,7 +187,7 @@ async def outcome(*failures: UpstreamError, is_safe: bool) -> object:
     return attempts
 
 
-LOST, BUSY = UpstreamLostError("cut"), UpstreamBusyError("429")
+LOST, FAULT, BUSY = UpstreamLostError("cut"), UpstreamFaultError("HTTP 502"), UpstreamBusyError("429")
 STALE, UNAUTHORIZED = UpstreamUnavailableError("stale"), UpstreamUnauthorizedError("401")
 REFUSED, LATE, DOWN = UpstreamRefusedError("no"), UpstreamTimeoutError("late"), UpstreamDownError("down")
 
@@ -195,6 +196,7 @@ REFUSED, LATE, DOWN = UpstreamRefusedError("no"), UpstreamTimeoutError("late"), 
     ("failures", "if_safe", "if_not"),
     [
         ([LOST], 2, (1, UpstreamLostError)),  # it may have acted
+        ([FAULT], 2, (1, UpstreamFaultError)),
         ([STALE], 2, 2),  # it certainly did nothing
         ([UNAUTHORIZED], 2, 2),
         ([BUSY], 2, 2),
