@@ -94,6 +94,7 @@ def trace(text: bytes) -> bytes:
         trace(b"=999999999999") + FINISHED,
         trace(b"1  1") + FINISHED,
         trace(b"0") + FINISHED,
+        trace(b"9" * 100) + FINISHED,
         trace(b"+1 " * 10_000 + b"+1") + FINISHED,
         frame(ToPortal.OUTPUT, b"\xff\xfe") + FINISHED,
         frame(ToPortal.TRAPPED, END, b"\xc8"),
