@@ -153,6 +153,20 @@ async def test_server_that_hangs_is_pinged_although_the_script_ended_before_the_
             await server.pings.receive()
 
 
+async def test_server_is_not_pinged_for_a_call_that_was_given_up_early() -> None:
+    """Scripts do that on purpose, and a healthy server may be too busy for a ping."""
+    server = Pinged(Response(status_code=405))
+    async with fleet_at(server.app) as fleet:
+        async with anyio.create_task_group() as script:
+            script.start_soon(partial(fleet.call, "echo", seconds=100))
+            await server.is_hanging.wait()
+            Clock().advance(40)
+            script.cancel_scope.cancel()
+        with pytest.raises(UpstreamError):
+            await fleet.one.ask("ping", {}, seconds=100, on_sent=lambda _: None)
+    assert server.pings.statistics().current_buffer_used == 1, "that of the test"
+
+
 class Gate:
     """Stands before an HTTP server, and refuses one call with a status."""
 
