@@ -1,5 +1,6 @@
 """Other processes of the user reach a portal by its socket, as long as it runs."""
 
+import json
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -89,3 +90,9 @@ async def test_portal_without_a_place_for_its_socket_runs_and_says_so(
     with capture_logs() as events:
         async with live(RunningPortal(os.getpid()), status, pages):
             assert [each["event"] for each in events] == ["portal_has_no_socket"]
+
+
+def test_file_of_a_portal_has_no_more_than_earlier_versions_know() -> None:
+    with announced(own := RunningPortal(os.getpid(), "/here/portal.yaml", "127.0.0.1", 80, {"a": "b"})):
+        told = json.loads(own.socket.with_suffix(".json").read_bytes())
+    assert [*told] == ["pid", "manifest", "host", "port", "hashes"]
