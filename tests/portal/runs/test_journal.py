@@ -179,5 +179,5 @@ def test_outcome_keeps_data_and_blocks() -> None:
         Outcome(error=CallError("tool_error", "no", "hint"), data={"code": 7}, content=[image]),
         Outcome([1]),
     ):
-        read = replace(load_outcome(dump_outcome("done", outcome))[1], beside=tuple(outcome.beside))
-        assert read == replace(outcome, beside=tuple(outcome.beside))
+        _, read = load_outcome(dump_outcome("done", outcome))
+        assert replace(read, beside=tuple(read.beside)) == replace(outcome, beside=tuple(outcome.beside))
