@@ -65,6 +65,7 @@ async def test_endless_message_is_cut(run: Runner) -> None:
     ("script", "told"),
     [
         ("x = 1\nawait gti.git_log(\n    a=1)", "namespace git?"),
+        ("docs_search()", "await portal.search("),
         ("from tools import gti", "files, git"),
         ("import fiels", "namespace files?"),
         ("await portal.approve(text='x')", "It takes: portal.approve(question: str)"),
