@@ -13,6 +13,7 @@ from typing import Final
 from mcp_types import INVALID_PARAMS
 
 from manifests.grants import FETCH
+from manifests.json_value import Json
 from manifests.kernels import PYTHON, KernelName
 from portal.base.errors import UnreachableError
 from portal.calls.caller_upstreams import CallerUpstreams
@@ -21,11 +22,12 @@ from portal.calls.questions import CallQuestions, missing_key
 from portal.catalog.authority import Authorization, Permit, WithheldError
 from portal.library.function import Function
 from portal.library.observed import Observations
-from portal.library.results import content_of, parsed_text, script_value
+from portal.library.results import content_of, is_encoded_twice, parsed_text, script_value
 from portal.records.ledger import CallState, Entry
 from sandbox_runtime.call_port import CallError, Outcome
 from upstreams import errors
 from upstreams.questions import QuestionError
+from upstreams.redaction import Redaction
 from upstreams.tools import MISSING, ToolResult
 
 MAX_ERROR_CHARACTERS = 4_000
@@ -113,13 +115,18 @@ class Broker:
             ended(entry, "failed", failure)
             return Outcome(error=failure, data=data, content=upstream.redact.in_value(result.content))
         entry.end("done")
-        value = script_value(result, function.recorded.output_schema)
-        if isinstance(value, str) and function.returns.data_since < self.began:
-            value = parsed_text(value)
+        value = self._value(result, function, upstream.redact)
         if is_shared:  # observed types are shared, and a person's results must not shape them
             self.observations.note(function, permit.arguments, value)
         content, beside = content_of(result, value)
         return Outcome(value=value, content=content, beside=beside)
+
+    def _value(self, result: ToolResult, function: Function, mask: Redaction) -> Json:
+        """What the script gets."""
+        value = script_value(result, function.recorded.output_schema)
+        if isinstance(value, str) and function.returns.data_since < self.began:
+            value = parsed_text(value)
+        return mask.in_value(value) if is_encoded_twice(result) else value
 
     async def fetch_url(self, entry: Entry, permit: Permit) -> Outcome:
         """Send a permitted `portal.fetch`, and end its ledger entry."""

@@ -83,7 +83,7 @@ def _from_json(text: str) -> Json:
         for parse in (from_json, json.loads):  # the first is faster, but takes no lone surrogates
             with suppress(ValueError, TypeError, RecursionError):
                 return parse(text)
-    if text.lstrip().startswith(('"[', '"{')):  # some servers on .NET encode what is JSON already
+    if _may_be_encoded_twice(text):
         with suppress(ValueError):
             value = _from_json(inner := json.loads(text))
             return text if value is inner else value
@@ -121,6 +121,15 @@ def _escape_as_json(escape: re.Match[str]) -> str:
 
 def _may_be_data(text: str) -> bool:
     return text.lstrip().startswith(("[", "{"))
+
+
+def _may_be_encoded_twice(text: str) -> bool:
+    return text.lstrip().startswith(('"[', '"{'))  # some servers on .NET encode what is JSON already
+
+
+def is_encoded_twice(result: ToolResult) -> bool:
+    """Whether a text of the result may be. No secret in it was masked that JSON escapes."""
+    return any(text is not None and _may_be_encoded_twice(text) for text in map(_text_of, result.content))
 
 
 def content_of(result: ToolResult, value: Json) -> tuple[list[Json] | None, list[int]]:

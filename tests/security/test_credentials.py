@@ -236,6 +236,14 @@ async def test_key_of_many_lines_is_hidden_also_in_json_within_a_text(tmp_path: 
         assert await portal.result_of(f"await store.echo(text={canary!r})") == {"text": "[hidden]"}
 
 
+async def test_key_is_hidden_also_in_json_that_a_server_encoded_twice(tmp_path: Path) -> None:
+    server, canary = RawHttpServer(), 'canary-"0123"-\\-\u00fc'
+    text = json.dumps(json.dumps({"key": canary}))
+    server.result_text = json.dumps({"content": [{"type": "text", "text": text}]})
+    async with gate(tmp_path, server, "?key=${CANARY}", environ={"CANARY": canary}) as portal:
+        assert await portal.result_of("await gate.echo()") == {"key": "[hidden]"}
+
+
 async def _key_of(requests: list[dict[str, str]]) -> CallToolResult:
     return saying(f"you sent {requests[-1]['x-api-key']}")
 
