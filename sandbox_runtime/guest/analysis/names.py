@@ -74,6 +74,7 @@ class Names:
         self._scopes: dict[ast.AST, Scope] = {}
         self._paths: dict[ast.expr, Path | None] = {}
         self._meanings: dict[tuple[Scope, str], Path | None] = {}
+        self._firsts: dict[tuple[Scope, str], _Position] = {}
         self.hidden: dict[ast.Name, str] = {}
         """Names that stand for others: `time` in `time.get_current_time` is `time_`; `mcp__git__log` is `git.log`."""
         self._read(tree)
@@ -151,8 +152,9 @@ class Names:
         if owner is not None:
             path = self._meaning(owner, node.id)
             # In `weather = weather.forecast()`, and before it, the name still means the namespace.
-            first = min(binding.position for binding in owner.bindings[node.id])
-            is_earlier = owner is self._scopes[node] is self.module and _start(node) < first
+            is_earlier = owner is self._scopes[node] is self.module and _start(node) < self._first(
+                owner, node.id
+            )
             if path is not None or not is_earlier:
                 return path
         if node.id in self.known:
@@ -191,6 +193,12 @@ class Names:
             }
             self._meanings[owner, name] = paths.pop() if len(paths) == 1 else None
         return self._meanings[owner, name]
+
+    def _first(self, owner: Scope, name: str) -> _Position:
+        """Where a scope first binds the name. Kept: a script may bind and use it thousands of times."""
+        if (owner, name) not in self._firsts:
+            self._firsts[owner, name] = min(binding.position for binding in owner.bindings[name])
+        return self._firsts[owner, name]
 
     def _owner(self, node: ast.Name) -> Scope | None:
         scope: Scope | None = self._scopes[node]
