@@ -6,6 +6,7 @@ from copy import deepcopy
 import pytest
 
 from manifests.json_value import Json
+from portal.library import library as libraries
 from portal.library.arguments import ArgumentError, bind
 from portal.library.library import Library
 from portal.library.schema import SharedReduction, sound_schema
@@ -171,3 +172,11 @@ def test_definitions_nested_too_deeply_to_be_compared_are_read_alone() -> None:
     shared = SharedReduction(2, sound_schema)
     assert all(isinstance(shared.sound_schema(deep()), dict) for _ in range(2))
     assert isinstance(sound_schema(deep()), dict)
+
+
+def test_what_python_adds_to_a_module_is_no_function_of_portal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Since 3.14 a module with annotations has `__annotate__`, which says nothing of its result."""
+    own = [each.name for each in libraries.portal_functions(fetches=True)]
+    added = "\ndef __annotate__(format, /):\n    return {}\n"
+    monkeypatch.setattr(libraries, "PORTAL_STUB", libraries.PORTAL_STUB + added)
+    assert [each.name for each in libraries.portal_functions.__wrapped__(fetches=True)] == own
