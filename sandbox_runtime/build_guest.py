@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import Distribution, PackageNotFoundError, distribution, distributions
 from pathlib import Path, PurePosixPath
 
+from manifests.own_files import ORDINARY, write_whole
 from sandbox_runtime.errors import BakedComponentError, BakeError, BakeToolsError
 
 PACKAGES = {
@@ -75,7 +76,7 @@ class ComponentBuild(ABC):
     def build(self, display: Callable[[str], None]) -> None:
         """Build the component and its stamp. Raises BakeError."""
         fingerprint = self.fingerprint()
-        write_whole(self.component, self.built(display))
+        write_whole(self.component, self.built(display), mode=ORDINARY, is_lasting=False)
         self._stamp.write_text(fingerprint + "\n")
 
     def fingerprint(self) -> str:
@@ -131,13 +132,6 @@ def run_tool(
     if done.returncode != 0:
         output = done.stdout[-_SHOWN_CHARS:].rstrip()
         raise BakeError(f"{name} failed with status {done.returncode}:\n{output}{hint}")
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Replace a file after writing, so that an interrupted build leaves the old one."""
-    partial = path.with_suffix(f".{os.getpid()}.partial")
-    partial.write_bytes(content)
-    partial.replace(path)
 
 
 class GuestBuild(ComponentBuild):
@@ -253,7 +247,8 @@ def bake(requirements: Sequence[str], target: Path, progress: Callable[[str], No
             sorted({module for package in added for module in _modules(package)}),
         )
         progress(f"building the component with {baked.listed()} (about 20 s)")
-        write_whole(target, build.built_with([*common, *added]) + baked.section())
+        component = build.built_with([*common, *added]) + baked.section()
+        write_whole(target, component, mode=ORDINARY, is_lasting=False)
     return baked
 
 

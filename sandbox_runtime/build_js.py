@@ -15,8 +15,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from manifests.own_files import cache_folder, is_private
-from sandbox_runtime.build_guest import ComponentBuild, run_tool, write_whole
+from manifests.own_files import cache_folder, is_private, write_whole
+from sandbox_runtime.build_guest import ComponentBuild, run_tool
 from sandbox_runtime.errors import BakeError, BakeToolsError
 
 REQUIREMENTS = ("pip>=25", "wasmtime==50.0.1", "ziglang==0.15.2")
@@ -89,7 +89,7 @@ class JsBuild(ComponentBuild):
             core = compile_core(guest, Path(scratch))
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_whole(kept, core)
+            write_whole(kept, core, is_lasting=False)
         except OSError:
             display("the compiled QuickJS is not kept, because the cache folder cannot be written")
         return core
