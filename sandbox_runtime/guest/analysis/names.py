@@ -152,10 +152,8 @@ class Names:
         if owner is not None:
             path = self._meaning(owner, node.id)
             # In `weather = weather.forecast()`, and before it, the name still means the namespace.
-            is_earlier = owner is self._scopes[node] is self.module and _start(node) < self._first(
-                owner, node.id
-            )
-            if path is not None or not is_earlier:
+            is_of_module = owner is self._scopes[node] is self.module
+            if path is not None or not is_of_module or _start(node) >= self._first(owner, node.id):
                 return path
         if node.id in self.known:
             return None
