@@ -131,7 +131,8 @@ class Catalog:
         self._noted = 1  # number of changes so far; the first is the fleet itself
         self._held = 0  # number of changes in the snapshot
         self._changed = anyio.Event()
-        self._rebuilt = anyio.Event()
+        self._tried = anyio.Event()
+        """The next rebuild has ended, whether or not it failed."""
         self.snapshot = Snapshot(Library.compile([]), None, {}, {})
 
     def note_change(self) -> None:
@@ -150,13 +151,13 @@ class Catalog:
                     await self._rebuild(fleet)
                 except Exception as error:  # noqa: BLE001  # the portal goes on, with the former snapshot if there is one
                     log.error("library_not_rebuilt", error=f"{type(error).__name__}: {error}")
-                    self._tell()
+                    self._end_attempt()
                     await anyio.sleep(RETRY_SECONDS)
                     self._noted += 1
                     if self.snapshot.index is None:
                         continue
                 self._held = noted
-                self._tell()
+                self._end_attempt()
 
     async def fresh(self) -> Snapshot:
         """Return a snapshot with every change noted so far. Does not wait for later changes."""
@@ -170,7 +171,7 @@ class Catalog:
         """
         noted = self._noted
         while self._held < noted:
-            await self._rebuilt.wait()
+            await self._tried.wait()
             if self.snapshot.index is None:
                 raise RuntimeError("there is no library of functions: see library_not_rebuilt in the log")
         return self.snapshot
@@ -186,9 +187,9 @@ class Catalog:
             self._readers -= 1
             self._has_left.set()
 
-    def _tell(self) -> None:
-        self._rebuilt.set()
-        self._rebuilt = anyio.Event()
+    def _end_attempt(self) -> None:
+        self._tried.set()
+        self._tried = anyio.Event()
 
     async def _rebuild(self, fleet: Iterable[ListedUpstream]) -> None:
         former, upstreams, policy = self.snapshot, list(fleet), self._authority.policy

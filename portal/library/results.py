@@ -128,7 +128,7 @@ def _may_be_encoded_twice(text: str) -> bool:
 
 
 def is_encoded_twice(result: ToolResult) -> bool:
-    """Whether a text of the result may be. No secret in it was masked that JSON escapes."""
+    """Whether a text may be JSON that was encoded twice. Secrets that JSON escapes are not masked there."""
     return any(text is not None and _may_be_encoded_twice(text) for text in map(_text_of, result.content))
 
 
