@@ -1,1 +1,1 @@
-"""Runs untrusted Python in a WebAssembly sandbox. The caller supplies the port for a script's calls."""
+"""Runs untrusted scripts in a WebAssembly sandbox. The caller supplies the port for a script's calls."""

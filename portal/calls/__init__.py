@@ -1,1 +1,1 @@
-"""The steps of one call: middleware, fallback, authorize, ask, journal, send."""
+"""The way of one call: its steps (`pipeline.py`), and what answers it."""
