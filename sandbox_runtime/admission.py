@@ -13,7 +13,7 @@ from sandbox_runtime.call_port import CallError
 from sandbox_runtime.frames import MAX_LINES_BYTES, FrameError
 from sandbox_runtime.grants.files import FILE_PREFIX
 from sandbox_runtime.guest_json import GuestJsonError, parse, values_in
-from sandbox_runtime.result import ARGUMENT_VALUE_BYTES, Bounds
+from sandbox_runtime.result import ARGUMENT_VALUE_BYTES, HINTS, Bounds
 
 MAX_REFUSED = 20_000
 """Calls beyond `tool_calls` that are refused one by one. After that the script is stopped."""
@@ -106,7 +106,7 @@ class Admission:
             why = (
                 f"its arguments have too many values for {limit}; each counts as {ARGUMENT_VALUE_BYTES} bytes"
             )
-            return _refused("argument_limit", why, "Send less in one call.")
+            return _refused("argument_limit", why)
         try:
             return parse(call.arguments)
         except GuestJsonError as error:
@@ -145,14 +145,13 @@ class Admission:
     def _refusal(self, call: GuestCall) -> CallError | None:
         name, arguments = self._bounds.name, call.arguments
         if call.seq > self._limits.tool_calls:
-            hint = "Do the work in fewer calls, or in several scripts."
-            return _refused("tool_calls_limit", f"{name('tool_calls')} is used up", hint)
+            return _refused("tool_calls_limit", f"{name('tool_calls')} is used up")
         # For arguments that are too long the guest sends only their size.
         claimed = arguments[1:21] if arguments[:1] == b"!" else b""
         size = int(claimed) if claimed.isdigit() else len(arguments)
         if size > self._limits.argument_bytes or claimed:
             why = f"its arguments have {size:,} bytes, over {name('argument_bytes')}"
-            return _refused("argument_limit", why, "Send less in one call.")
+            return _refused("argument_limit", why)
         if self._held_bytes + size > _MOST_HELD * self._limits.argument_bytes:
             why = (
                 f"the arguments of the calls in flight already have {self._held_bytes:,} bytes, "
@@ -165,5 +164,5 @@ class Admission:
         return None
 
 
-def _refused(code: str, why: str, hint: str) -> CallError:
-    return CallError(code, f"the call was not made: {why}", hint)
+def _refused(code: str, why: str, hint: str = "") -> CallError:
+    return CallError(code, f"the call was not made: {why}", hint or HINTS[code])

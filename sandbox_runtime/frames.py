@@ -10,8 +10,6 @@ from typing import NamedTuple
 SEED_BYTES = 32
 
 HEADER = Struct("<IB")
-RUN_START = Struct("<dQQQQ?32sQQq?")
-"""Starts a PREPARE frame: a `RunStart`."""
 REPLAY_LOG_HEADER = Struct("<?I")
 """Starts a REPLAY_LOG frame: whether the run continues live after the log, and the length of the trace that follows."""
 END_HEADER = Struct("<dQ")
@@ -89,6 +87,10 @@ class RunStart(NamedTuple):
     monotonic_ms: int = 0
     at_ns: int = 0
     is_traced: bool = False
+
+
+RUN_START = Struct("<dQQQQ?32sQQq?")
+"""Starts a PREPARE frame: the fields of `RunStart`, in their order."""
 
 
 class FrameError(Exception):

@@ -118,31 +118,29 @@ RESULT_VALUE_BYTES = 32
 ARGUMENT_VALUE_BYTES = 8
 """The least number of bytes that a JSON value counts against a limit."""
 
-_LEDGER_HINT = (
-    "Calls that are unknown in the ledger may have happened: check before running the script again."
-)
-_HINTS = {
-    "wall_seconds": "Make slow calls in parallel with {parallel}, or split the work into several scripts.",
-    "cpu_seconds": "Let the tools filter and sort, or process less data.",
-    "memory_mib": "Process data in chunks, and keep only what you need.",
-    "tool_calls": "Do the work in fewer calls, or in several scripts.",
-    "argument_bytes": "Send less in one call.",
-    "result_bytes": "Return a summary, or only the rows and fields that matter.",
-}
-
-
 _EXCEEDED = {
     "wall_limit": ("wall_seconds", "the script was stopped after"),
     "cpu_limit": ("cpu_seconds", "the script was stopped: its CPU time exceeded"),
     "memory_limit": ("memory_mib", "the script exceeded"),
     "tool_calls_limit": ("tool_calls", "the script was stopped: it kept calling after"),
     "argument_limit": ("argument_bytes", "the script was stopped: a call far exceeded"),
-    "result_limit": ("result_bytes", "the script's result"),
+    "result_limit": ("result_bytes", "the script's result is over"),
 }
+"""By the error's code: the key of the limit, and what its message says before that."""
+HINTS = {
+    "wall_limit": "Make slow calls in parallel with {parallel}, or split the work into several scripts.",
+    "cpu_limit": "Let the tools filter and sort, or process less data.",
+    "memory_limit": "Process data in chunks, and keep only what you need.",
+    "tool_calls_limit": "Do the work in fewer calls, or in several scripts.",
+    "argument_limit": "Send less in one call.",
+    "result_limit": "Return a summary, or only the rows and fields that matter.",
+}
+"""By the same code: what to do next. Refused calls have the same hints (admission.py)."""
 _TRAPS: dict[int, str] = {
     TrapCause.CPU: "cpu_limit",
     TrapCause.MEMORY: "memory_limit",
     TrapCause.OUTBOX: "argument_limit",
+    TrapCause.RESULT: "result_limit",
 }
 
 
@@ -162,16 +160,14 @@ class Bounds:
     def name(self, key: str) -> str:
         return limit_text(self.limits, key, self.where)
 
-    def exceeded(self, code: str, *, more: str = "") -> RunError:
-        """The error of an exceeded limit; `code` is a key of `_EXCEEDED`."""
-        key, what = _EXCEEDED[code]
-        hint = _HINTS[key].format(parallel=self.kernel.parallel)
-        return RunError(code, f"{what}{more} {self.name(key)}", hint=hint)
+    def exceeded(self, code: str, words: str = "") -> RunError:
+        """The error of an exceeded limit; `code` is a key of `_EXCEEDED`. `words` say more than those there."""
+        key, usual_words = _EXCEEDED[code]
+        hint = HINTS[code].format(parallel=self.kernel.parallel)
+        return RunError(code, f"{words or usual_words} {self.name(key)}", hint=hint)
 
-    def result(self, size: int | None) -> RunError:
-        return self.exceeded(
-            "result_limit", more=" is over" if size is None else f", {size:,} bytes, is over"
-        )
+    def result(self, size: int) -> RunError:
+        return self.exceeded("result_limit", f"the script's result, {size:,} bytes, is over")
 
     @property
     def result_values(self) -> int:
@@ -185,8 +181,6 @@ class Bounds:
 
     def trap(self, cause: int, message: str) -> RunError:
         """The error of an instance that ended without an answer."""
-        if cause == TrapCause.RESULT:
-            return self.result(None)
         if cause in _TRAPS:
             return self.exceeded(_TRAPS[cause])
         if cause in (TrapCause.EXIT, TrapCause.CLEAN_EXIT):
@@ -208,7 +202,8 @@ class Bounds:
 
 
 def worker_lost(reason: str) -> RunError:
-    return RunError("worker_lost", f"the worker process of this run is gone: {reason}", hint=_LEDGER_HINT)
+    hint = "Calls that are unknown in the ledger may have happened: check before running the script again."
+    return RunError("worker_lost", f"the worker process of this run is gone: {reason}", hint=hint)
 
 
 @dataclass(eq=False)
@@ -349,8 +344,8 @@ def read_ending(payload: bytes, bounds: Bounds, error_codes: Container[str], mos
     if len(value) > bounds.limits.result_bytes:
         return Ending(None, bounds.result(len(value)), ended.notices)
     if values_in(value, most_values) > most_values:
-        more = f" has too many values (each counts as {RESULT_VALUE_BYTES} bytes) for"
-        return Ending(None, bounds.exceeded("result_limit", more=more), ended.notices)
+        words = f"the script's result has too many values (each counts as {RESULT_VALUE_BYTES} bytes) for"
+        return Ending(None, bounds.exceeded("result_limit", words), ended.notices)
     try:
         return Ending(parse(value), None, ended.notices)
     except GuestJsonError as problem:
@@ -364,7 +359,7 @@ def _run_error(error: _Error, bounds: Bounds, error_codes: Container[str]) -> Ru
         return replace(bounds.exceeded("memory_limit"), line=error.as_run_error("").line)
     if code == "result_limit":
         is_over = type(size) is int and bounds.limits.result_bytes < size <= _MAX_REPORTED_BYTES
-        return bounds.result(size if is_over else None)
+        return bounds.result(size) if is_over else bounds.exceeded("result_limit")
     is_known = isinstance(code, str) and (code in _GUEST_CODES or code in error_codes)
     return error.as_run_error(code if is_known else "script_error")
 

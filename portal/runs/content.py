@@ -20,8 +20,8 @@ from portal.library.observed import shape_of
 from portal.library.shape_text import shape_text
 from portal.records.ledger import summarised
 
-MAX_BLOCKS = 32
-"""Blocks of one run; more are dropped with a notice."""
+MAX_SENT_BLOCKS = 32
+"""Blocks of one run that its client gets; more are dropped with a notice. The sandbox reads `frames.MAX_BLOCKS`."""
 
 _USUAL_MIME_TYPE_CHARS = 100
 _DATA_URL: Final = re.compile(r"\s*data:([\w.+-]+/[\w.+-]+)?(?:;[^;,]*)*;base64,", re.IGNORECASE)
@@ -62,7 +62,7 @@ def content_blocks(emitted: Sequence[dict[str, Json]], max_text_tokens: int) -> 
     blocks: list[types.ContentBlock] = []
     notices: list[str] = []
     left_tokens = max_text_tokens
-    for position, raw in enumerate(emitted[:MAX_BLOCKS]):
+    for position, raw in enumerate(emitted[:MAX_SENT_BLOCKS]):
         try:
             block = _block(raw)
             text = _text(block)
@@ -73,10 +73,8 @@ def content_blocks(emitted: Sequence[dict[str, Json]], max_text_tokens: int) -> 
         else:
             left_tokens -= count_tokens(text)
             blocks.append(block)
-    if len(emitted) > MAX_BLOCKS:
-        notices.append(
-            f"portal.emit: {len(emitted) - MAX_BLOCKS} blocks beyond the first {MAX_BLOCKS} were dropped"
-        )
+    if (more := len(emitted) - MAX_SENT_BLOCKS) > 0:
+        notices.append(f"portal.emit: {more} blocks beyond the first {MAX_SENT_BLOCKS} were dropped")
     return Emitted(blocks, notices, max_text_tokens - left_tokens)
 
 

@@ -6,7 +6,7 @@ from mcp_types import ImageContent, TextContent
 from manifests.json_value import Json
 from portal.base.tokens import count_tokens
 from portal.runs.answer import Answer, fitted
-from portal.runs.content import ALLOWED, MAX_BLOCKS, content_blocks, without_binaries
+from portal.runs.content import ALLOWED, MAX_SENT_BLOCKS, content_blocks, without_binaries
 
 PLENTY = 10_000
 WORD: dict[str, Json] = {"type": "text", "text": "word"}
@@ -79,8 +79,8 @@ def test_all_that_is_text_counts(block: dict[str, Json]) -> None:
 
 
 def test_blocks_beyond_the_most_are_counted() -> None:
-    emitted = content_blocks([WORD] * (MAX_BLOCKS + 5), PLENTY)
-    assert len(emitted.blocks) == MAX_BLOCKS
+    emitted = content_blocks([WORD] * (MAX_SENT_BLOCKS + 5), PLENTY)
+    assert len(emitted.blocks) == MAX_SENT_BLOCKS
     assert any("5" in notice for notice in emitted.notices)
 
 
