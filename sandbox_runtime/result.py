@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError
 from manifests.grants import Limits
 from manifests.json_value import Json
 from manifests.kernels import PYTHON
-from sandbox_runtime.frames import MAX_BLOCKS, FrameError, TrapCause
+from sandbox_runtime.frames import END_HEADER, MAX_BLOCKS, FrameError, TrapCause
 from sandbox_runtime.guest_json import GuestJsonError, parse, values_in
 from sandbox_runtime.kernels import KERNELS, Kernel
 
@@ -208,9 +208,10 @@ def worker_lost(reason: str) -> RunError:
 
 @dataclass(eq=False)
 class Captured:
-    """The captured output and content blocks of a run, kept however it ends."""
+    """The captured output, content blocks and CPU time of a run, kept however it ends."""
 
     limits: Limits
+    cpu_ms: float = 0.0
     dropped_bytes: int = 0
     notices: list[str] = field(default_factory=list)
     output: list[bytes] = field(default_factory=list)
@@ -221,6 +222,10 @@ class Captured:
     @property
     def stdout(self) -> str:
         return b"".join(self.output).decode("utf-8", "replace")
+
+    def take_end(self, payload: bytes) -> None:
+        """Store what a FINISHED or TRAPPED frame begins with."""
+        self.cpu_ms, self.dropped_bytes = END_HEADER.unpack_from(payload)
 
     def take_output(self, text: bytes) -> None:
         """Store printed text. Raises FrameError: more than an honest worker passes on."""

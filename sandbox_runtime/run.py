@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Collection, Container, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias, TypeVar
@@ -52,14 +52,13 @@ _TOO_SLOW = RunError(
     hint="Split the script.",
 )
 _CANCELLED = RunError("cancelled", "the run was cancelled")
-_LOST = 0
-"""The kind of a message that reports a lost worker."""
-
+_TRAPPED_BYTES = frames.END_HEADER.size + frames.TRAP_HEADER.size
 _READ_AT_ONCE_BYTES = 1 << 18
 
 Work: TypeAlias = Callable[[], Awaitable[object]]
 
-_Message: TypeAlias = tuple[int, bytes]
+_Answer: TypeAlias = bytes | RunError | None
+"""The payload of PREPARED or FINISHED, or why there is none; None: the script ended its process without an error."""
 _Read = TypeVar("_Read")
 
 
@@ -86,8 +85,10 @@ class Run:
     """Why it does not start, or what ended it first."""
     replace: Callable[[], Awaitable[WorkerProcess | None]] | None = None
     grants: RunGrants = NO_GRANTS
-    _next: asyncio.Future[_Message] | None = None
+    _answer: asyncio.Future[_Answer] | None = None
+    """Of the worker to what it was asked last: to parse the script, then to run it. None before."""
     _calls: CallsInFlight | None = None
+    """None until the script runs."""
     _port_error: BaseException | None = None
 
     def __post_init__(self) -> None:
@@ -118,24 +119,22 @@ class Run:
         """
         script = script if script.isascii() else clean(script)
         if (size := len(script.encode())) > MAX_SCRIPT_BYTES:
-            self.error = self.error or too_long(size)
+            self._keep_first(too_long(size))
         if self.error is not None or self.worker is None:
             return Prepared(script, error=self.error)
         limits, origin, names = self.bounds.limits, self.origin, tuple(namespaces)
         head = Record(origin, script, names, limits, self._longest_call, None, ())
-        kind, payload = await self._send_prepare(head, work)
+        answer = await self._send_prepare(head, work)
         for _ in range(_REPLACEMENTS):
-            if kind != _LOST or not await self._replace_worker():
+            if isinstance(answer, bytes) or not await self._replace_worker():
                 break
-            kind, payload = await self._send_prepare(head)
-        if kind == frames.ToPortal.PREPARED:
-            prepared = await _in_thread_if_long(
-                len(payload), partial(read_prepared, payload, script, self.bounds)
-            )
-            self.error = self.error or prepared.error
-            return prepared
-        self.error = self._failure(kind, payload)
-        return Prepared(script, error=self.error)
+            answer = await self._send_prepare(head)
+        if not isinstance(answer, bytes):
+            return Prepared(script, error=answer)
+        prepared = await _in_thread_if_long(len(answer), partial(read_prepared, answer, script, self.bounds))
+        if prepared.error is not None:
+            self._keep_first(prepared.error)
+        return prepared
 
     async def execute(
         self, table: LibraryTable, port: CallPort, observer: CallObserver | None = None
@@ -159,7 +158,7 @@ class Run:
             self.recording.execute(settings)
         try:
             too_slow = bounds.exceeded("wall_limit")
-            kind, payload = await self._ask(
+            answer = await self._ask(
                 frames.ToWorker.EXECUTE, (settings,), bounds.limits.wall_seconds, too_slow
             )
         finally:
@@ -170,22 +169,24 @@ class Run:
         wall_ms = (asyncio.get_running_loop().time() - started) * 1000
         read_blocks = partial(self._captured.read_blocks, bounds.result_values)
         blocks, values = await _in_thread_if_long(self._captured.blocks_bytes, read_blocks)
-        error_codes, most_values = calls.answers.error_codes, bounds.result_values - values
-        cpu_ms, ending = await self._ending(kind, payload, error_codes, most_values)
-        return self._result(ending, wall_ms, cpu_ms, blocks)
+        if not isinstance(answer, bytes):
+            return self._result(Ending(None, answer, ()), wall_ms, blocks)
+        most_values = bounds.result_values - values
+        read = partial(read_ending, answer, bounds, calls.answers.error_codes, most_values)
+        return self._result(await _in_thread_if_long(len(answer), read), wall_ms, blocks)
 
     def close(self) -> None:
         """Release the worker. A prepared script that did not run is dropped."""
         if self.worker is not None:
             self.worker.listen(None)
-            if self._next is not None and self._calls is None:  # prepared, and not run
+            if self._answer is not None and self._calls is None:  # prepared, and not run
                 self.worker.send(frames.ToWorker.DROP)
         # These objects refer to each other. Breaking the cycle frees the run's memory now, not at a garbage collection.
         self._calls = None
 
     def receive(self, kind: int, payload: bytes) -> None:
         """Process a frame from the worker. Raises FrameError: it is unexpected now."""
-        if self._next is None or self._next.done():
+        if self._answer is None or self._answer.done():
             raise frames.FrameError(f"unsolicited frame {kind}")
         if self.recording is not None:
             was_live = self.recording.is_live
@@ -194,10 +195,12 @@ class Run:
                 self._calls.go_live()
             if kind == frames.ToPortal.TRACE:
                 return
-        if self._calls is not None:
+        if kind == frames.ToPortal.TRAPPED and len(payload) >= _TRAPPED_BYTES:
+            self._on_trap(payload)
+        elif self._calls is not None:
             self._receive_from_script(self._calls, kind, payload)
-        elif kind in (frames.ToPortal.PREPARED, frames.ToPortal.TRAPPED):
-            self._resolve(kind, payload)
+        elif kind == frames.ToPortal.PREPARED:
+            self._resolve(payload)
         else:
             raise frames.FrameError(f"frame {kind} while a script is parsed")
 
@@ -207,7 +210,7 @@ class Run:
                 try:
                     calls.receive(payload)
                 except TooManyCallsError:
-                    self.error = self.error or self.bounds.exceeded("tool_calls_limit")
+                    self._keep_first(self.bounds.exceeded("tool_calls_limit"))
                     raise
             case frames.ToPortal.OUTPUT:
                 self._captured.take_output(payload)
@@ -215,8 +218,9 @@ class Run:
                 (self._captured.dropped_bytes,) = frames.COUNT.unpack(payload)
             case frames.ToPortal.BLOCK:
                 self._captured.take_block(payload)
-            case frames.ToPortal.FINISHED | frames.ToPortal.TRAPPED:
-                self._resolve(kind, payload)
+            case frames.ToPortal.FINISHED if len(payload) >= frames.END_HEADER.size:
+                self._captured.take_end(payload)
+                self._resolve(payload[frames.END_HEADER.size :])
             case _:
                 raise frames.FrameError(f"frame {kind} while a script runs")
 
@@ -225,15 +229,32 @@ class Run:
             self._calls.start_waiting()
 
     def on_worker_lost(self, reason: str) -> None:
-        self.error = self.error or worker_lost(reason)
-        if self._next is not None:
-            self.error = self._record_stop(self.error)
-        self._resolve(_LOST, b"")
+        error = self._keep_first(worker_lost(reason))
+        if self._answer is not None:
+            self.error = error = self._record_stop(error)
+        self._resolve(error)
 
     def fail(self, error: BaseException) -> None:
         """End the run because its port raised; `execute` raises that error."""
         self._port_error = self._port_error or error
         self._kill(worker_lost("the call's port failed"))
+
+    def _on_trap(self, payload: bytes) -> None:
+        """The instance ended without an answer. A session ends with its instance."""
+        self._captured.take_end(payload)
+        (cause,) = frames.TRAP_HEADER.unpack_from(payload, frames.END_HEADER.size)
+        error = self.bounds.trap(cause, payload[_TRAPPED_BYTES:].decode("utf-8", "replace"))
+        if cause == frames.TrapCause.CPU:  # when that ends is not deterministic
+            error = self._record_stop(error)
+        is_clean = cause == frames.TrapCause.CLEAN_EXIT and self._calls is not None
+        self._resolve(None if is_clean else self._keep_first(error))
+        if self.replace is None and self.worker is not None:
+            self.worker.kill("the session's interpreter crashed")
+
+    def _keep_first(self, error: RunError) -> RunError:
+        """Set `error`, unless something else has ended the run before. Returns what ended it first."""
+        self.error = self.error or error
+        return self.error
 
     def _record_stop(self, error: RunError) -> RunError:
         """Record that the run was ended from outside. Returns the error for the result."""
@@ -242,9 +263,9 @@ class Run:
         error, self._captured.dropped_bytes = self.recording.stop(error, self._captured.dropped_bytes)
         return error
 
-    def _resolve(self, kind: int, payload: bytes) -> None:
-        if self._next is not None and not self._next.done():
-            self._next.set_result((kind, payload))
+    def _resolve(self, answer: _Answer) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(answer)
 
     async def _replace_worker(self) -> bool:
         """Use another worker if this one died while it was idle, before anything ran. Returns whether there is one."""
@@ -268,7 +289,7 @@ class Run:
             largest = max(self._longest_call, self.bounds.limits.result_bytes, frames.MAX_PREPARED_BYTES)
             self.worker.listen(self, largest + _FRAME_SLACK_BYTES)
 
-    async def _send_prepare(self, head: Record, work: Work | None = None) -> _Message:
+    async def _send_prepare(self, head: Record, work: Work | None = None) -> _Answer:
         limits, origin = head.limits, head.origin
         if self.recording is not None and (log := self.recording.begin(head)) and self.worker is not None:
             self.worker.send(frames.ToWorker.REPLAY_LOG, log)
@@ -300,11 +321,11 @@ class Run:
         seconds: float,
         too_slow: RunError,
         work: Work | None = None,
-    ) -> _Message:
+    ) -> _Answer:
         """Send a frame, do `work`, and wait for the answer. A worker that is too slow is killed."""
         assert self.worker is not None
         loop = asyncio.get_running_loop()
-        self._next = loop.create_future()
+        self._answer = loop.create_future()
         if not self.worker.is_alive:
             self.on_worker_lost("it ended while it was idle")
         timer = loop.call_later(seconds, self._kill, too_slow)
@@ -312,7 +333,7 @@ class Run:
         try:
             if work is not None:
                 await work()
-            return await self._next
+            return await self._answer
         except asyncio.CancelledError:
             self._kill(_CANCELLED)
             raise
@@ -320,53 +341,18 @@ class Run:
             timer.cancel()
 
     def _kill(self, error: RunError) -> None:
-        assert self.worker is not None and self._next is not None
-        if self._next.done() and not self._next.cancelled():
+        assert self.worker is not None and self._answer is not None
+        if self._answer.done() and not self._answer.cancelled():
             return  # the answer has arrived
-        self.error = self.error or error
+        self._keep_first(error)
         self.worker.kill(error.message)
 
-    async def _ending(
-        self, kind: int, payload: bytes, error_codes: Container[str], most_values: int
-    ) -> tuple[float, Ending]:
-        if kind == _LOST or len(payload) < frames.END_HEADER.size:
-            return 0.0, Ending(None, self._failure(kind, payload), ())
-        cpu_ms, self._captured.dropped_bytes = frames.END_HEADER.unpack_from(payload)
-        if kind == frames.ToPortal.FINISHED:
-            body = payload[frames.END_HEADER.size :]
-            read = partial(read_ending, body, self.bounds, error_codes, most_values)
-            return cpu_ms, await _in_thread_if_long(len(body), read)
-        error = self._failure(kind, payload)
-        is_clean = (
-            error.code == "script_exit" and payload[frames.END_HEADER.size] == frames.TrapCause.CLEAN_EXIT
-        )
-        return cpu_ms, Ending(None, None if is_clean else error, ())
-
-    def _failure(self, kind: int, payload: bytes) -> RunError:
-        if kind == _LOST:
-            return self.error or worker_lost("it ended")
-        worker = self.worker
-        assert worker is not None
-        if kind != frames.ToPortal.TRAPPED or len(payload) < frames.END_HEADER.size + frames.TRAP_HEADER.size:
-            worker.kill("it violated the protocol")
-            return worker_lost("it violated the protocol")
-        (cause,) = frames.TRAP_HEADER.unpack_from(payload, frames.END_HEADER.size)
-        if self.replace is None:
-            worker.kill("the session's interpreter crashed")
-        message = payload[frames.END_HEADER.size + frames.TRAP_HEADER.size :].decode("utf-8", "replace")
-        error = self.bounds.trap(cause, message)
-        return self._record_stop(error) if cause == frames.TrapCause.CPU else error
-
     def _result(
-        self,
-        ending: Ending,
-        wall_ms: float = 0.0,
-        cpu_ms: float = 0.0,
-        blocks: tuple[dict[str, Json], ...] = (),
+        self, ending: Ending, wall_ms: float = 0.0, blocks: tuple[dict[str, Json], ...] = ()
     ) -> RunResult:
         captured = self._captured
         notices = (*captured.notices, *ending.notices)
-        stdout, dropped = captured.stdout, captured.dropped_bytes
+        stdout, dropped, cpu_ms = captured.stdout, captured.dropped_bytes, captured.cpu_ms
         answers_bytes = 0 if self._calls is None else self._calls.answers.value_bytes
         return RunResult(
             ending.value, ending.error, stdout, dropped, blocks, notices, wall_ms, cpu_ms, answers_bytes
