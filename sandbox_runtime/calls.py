@@ -41,7 +41,6 @@ class CallsInFlight:
     # Frames arrive in the context in which the worker was started, which may be another caller's.
     _context: contextvars.Context = field(default_factory=contextvars.copy_context)
     running: dict[int, asyncio.Task[None]] = field(default_factory=dict)
-    _is_sending: bool = False
     _is_over: bool = False
 
     def __post_init__(self, bounds: Bounds) -> None:
@@ -166,12 +165,10 @@ class CallsInFlight:
         """Send answers together with others of the same moment, unless this one `is_alone`, or they fill a frame."""
         if is_alone or self.answers.fill_a_frame:
             self._send_answers()
-        elif not self._is_sending:
-            self._is_sending = True
+        elif len(self.answers) == 1:  # others of this moment go with it
             asyncio.get_running_loop().call_soon(self._send_answers)
 
     def _send_answers(self) -> None:
-        self._is_sending = False
         if self._is_live and not self._is_over and (answers := self.answers.take()):
             self.worker.send(ToWorker.ANSWERS, answers)
             if self.recording is not None:
@@ -179,7 +176,7 @@ class CallsInFlight:
 
 
 class Answers:
-    """The answers of one run, in the guest's format. Those that were not taken yet go to the guest together. No I/O."""
+    """The answers of one run, in the guest's format. Its items, not taken yet, go to the guest together. No I/O."""
 
     def __init__(self, bounds: Bounds, error_codes: Iterable[str] = ()) -> None:
         self.error_codes = set(error_codes)
@@ -189,6 +186,9 @@ class Answers:
         self._bounds = bounds
         self._queue: list[bytes] = []
         self._queue_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._queue)
 
     @property
     def fill_a_frame(self) -> bool:
