@@ -77,7 +77,7 @@ class Fleet:
         for name in changed:
             old, new = former[name], self._upstreams[name]
             new.apply(UpstreamListing(old.tools, old.server, old.instructions))  # until there is a new one
-            old.connection.stop("it was changed in the manifest", new.connection)
+            old.availability.stop("it was changed in the manifest", new.availability)
             self.people.remove(name, "it was changed in the manifest")
         for name in removed:
             former[name].remove("it was removed from the manifest")
@@ -101,7 +101,7 @@ class Fleet:
     def want_all(self) -> None:
         """Connect all upstreams, also those that wait for their first call."""
         for upstream in self:
-            upstream.connection.want()
+            upstream.availability.want()
 
     async def settled(self, seconds: float, names: Collection[str] | None = None) -> list[Upstream]:
         """Wait at most `seconds` until no upstream (of `names`) is starting. Returns those that still are."""

@@ -35,10 +35,10 @@ PROBE_SECONDS: Final = 10.0
 
 @dataclass(eq=False)
 class Supervisor:
-    """Connects and reconnects: `run` does so in its own task, and calls use the current session of `connection`."""
+    """Connects and reconnects: `run` does so in its own task, and calls use the session of `availability`."""
 
     connector: Connector
-    connection: "Connection"
+    availability: "Availability"
     circuit: CircuitBreaker
     on_offering_change: Callable[[], None]
     idle_stop_seconds: float | None
@@ -56,35 +56,35 @@ class Supervisor:
                 while True:
                     await self._wait_to_reconnect(await connections.start(self._connect))
         finally:
-            self.connection.stop("the portal is stopping")
+            self.availability.stop("the portal is stopping")
 
     async def _end_when_removed(self, scope: anyio.CancelScope) -> None:
-        while not self.connection.is_stopped or self.connection.users:  # each has its deadline
-            await self.connection.changed()
+        while not self.availability.is_stopped or self.availability.users:  # each has its deadline
+            await self.availability.changed()
         scope.cancel()
 
     async def _rest(self) -> None:
         """Idle until a connection is requested."""
-        if not self.connection.lifecycle.is_wanted:
-            self.connection.note("rested")
-            while not self.connection.lifecycle.is_wanted:
-                await self.connection.changed()
-        self.connection.note("reopened")
+        if not self.availability.lifecycle.is_wanted:
+            self.availability.note("rested")
+            while not self.availability.lifecycle.is_wanted:
+                await self.availability.changed()
+        self.availability.note("reopened")
 
     async def _connect(self, *, task_status: TaskStatus["_Ending"]) -> None:
         """Hold one connection. Reports its ending once the next may be opened; if retired, before its calls end."""
-        began = self.connection.now()
-        self.connection.lifecycle.begin_attempt()
+        began = self.availability.now()
+        self.availability.lifecycle.begin_attempt()
         ending = _Ending()
         is_reported = False
         try:
             async with self.connector.open() as session:
                 ending.session = session
-                one, ms = self.connector.listed, round((self.connection.now() - began) * 1000)
+                one, ms = self.connector.listed, round((self.availability.now() - began) * 1000)
                 told = {"server": one.server, "tools": len(one.tools), "ms": ms}
                 log.info("upstream_connected", upstream=one.name, **told)
                 is_only_listed = self.connector.spec.start == "lazy" and not self._has_served
-                if not is_only_listed or self.connection.lifecycle.is_wanted:
+                if not is_only_listed or self.availability.lifecycle.is_wanted:
                     ending.reason = await self._serve(session)
                 if is_reported := session.retirement.is_retired:
                     task_status.started(ending)
@@ -103,7 +103,7 @@ class Supervisor:
         if ending.reason is None:
             await self._rest()
             return
-        life, mask = self.connection.lifecycle, self.connector.redact.start
+        life, mask = self.availability.lifecycle, self.connector.redact.start
         before, stable_seconds = life.state, None
         if ending.session is not None:
             is_child = isinstance(self.connector.spec, StdioUpstream)
@@ -119,21 +119,21 @@ class Supervisor:
             event = "upstream_lost" if ending.session else "upstream_not_reached"
             told = {"reason": reason, **({"remedy": remedy} if remedy else {})}
             log.warning(event, upstream=self.connector.listed.name, **told)
-        self.connection.publish()
+        self.availability.publish()
         with anyio.move_on_after(pause_seconds):
             while pause_seconds and not life.is_wanted:
-                await self.connection.changed()
+                await self.availability.changed()
 
     async def _serve(self, session: Session) -> str | None:
         """Use the session until it ends. Returns why it ended, None if it was idle."""
         self._has_served = True
         if self._was_refused:
-            session.retirement.begin_grace(self.connection.now())
-        self.connection.serve(session, self.connector.redact.start(self.circuit.reason))
+            session.retirement.begin_grace(self.availability.now())
+        self.availability.serve(session, self.connector.redact.start(self.circuit.reason))
         try:
             return await self._follow(session)
         finally:
-            self.connection.withdraw()
+            self.availability.withdraw()
             self._was_refused = session.retirement.was_refused
             if session.wire.ending.cut_off_reason:
                 self.circuit.trip(f"it {session.wire.ending.cut_off_reason}")
@@ -158,8 +158,8 @@ class Supervisor:
         left_seconds = seconds
         while left_seconds > 0:
             await anyio.sleep(left_seconds)
-            left_seconds = seconds - self.connection.idle_seconds
-        self.connection.withdraw()  # before any other task runs: no further call may use it
+            left_seconds = seconds - self.availability.idle_seconds
+        self.availability.withdraw()  # before any other task runs: no further call may use it
         scope.cancel()
 
     async def _follow_changes(self, session: Session) -> None:
@@ -169,7 +169,7 @@ class Supervisor:
             if await self.connector.relist(session):
                 one = self.connector.listed
                 log.info("upstream_tools_changed", upstream=one.name, tools=len(one.tools))
-                self.connection.on_change()
+                self.availability.on_change()
             await anyio.sleep(RELIST_PAUSE_SECONDS)
 
     async def _follow_offerings(self, session: Session) -> None:
@@ -190,17 +190,17 @@ class _Ending:
     """None if it never opened."""
 
 
-class Connection:
-    """The state of one connection after another, and the session that is open. `on_change` hears of each state."""
+class Availability:
+    """Whether an upstream can be called: its state, and the session that is open. `on_change` hears of each state."""
 
     def __init__(self, on_change: Callable[[], None]) -> None:
         self.now = asyncio.get_running_loop().time
         self.lifecycle = Lifecycle(self.now)
         self.session: Session | None = None
         self.users = 0
-        """Calls that use a session of this connection, or wait for one."""
+        """Calls that use a session taken here, or wait for one."""
         self._last_used = self.now()
-        self._successor: Connection | None = None
+        self._successor: Availability | None = None
         self.on_change = on_change
         self._published = self.lifecycle.state
         self._news = anyio.Event()
@@ -214,8 +214,8 @@ class Connection:
         """How long no call has used it."""
         return 0.0 if self.users else self.now() - self._last_used
 
-    async def take(self, deadline: float, wait_until: float) -> "tuple[Connection, Session]":
-        """The session for one call, and the connection to release it to, which may be a later one.
+    async def take(self, deadline: float, wait_until: float) -> "tuple[Availability, Session]":
+        """The session for one call, and where to release it, which may be the successor.
 
         Waits while the upstream is starting, and as `Lifecycle.wait_deadline` says.
         Raises UpstreamUnavailableError: there is no session in time.
@@ -235,7 +235,7 @@ class Connection:
                 self.users += 1  # until the call releases it
                 return self, session
         finally:
-            self.release()  # so that this connection can end while the call waits for its successor
+            self.release()  # so that this one can end while the call waits for its successor
         return await successor.take(deadline, wait_until)
 
     def release(self) -> None:
@@ -250,7 +250,7 @@ class Connection:
             self.publish()
 
     def serve(self, session: Session, circuit_reason: str) -> None:
-        """Give the session to calls. A connection that was removed takes none."""
+        """Give the session to calls. An upstream that was removed takes none."""
         self.session = None if self.is_stopped else session
         self.note("circuit_opened" if circuit_reason else "served", circuit_reason)
 
@@ -258,7 +258,7 @@ class Connection:
         """No further call may use the session."""
         self.session = None
 
-    def stop(self, reason: str, successor: "Connection | None" = None) -> None:
+    def stop(self, reason: str, successor: "Availability | None" = None) -> None:
         """Refuse all further calls, or pass them on, and those that wait, to the successor."""
         self._successor = successor or self._successor
         self.withdraw()

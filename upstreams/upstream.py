@@ -21,7 +21,7 @@ from upstreams.health import RECONNECT_WAIT_SECONDS, CircuitBreaker, UpstreamSta
 from upstreams.questions import ServerRequestHandler
 from upstreams.redaction import Redaction
 from upstreams.session import Call, Session
-from upstreams.supervisor import Connection, Supervisor
+from upstreams.supervisor import Availability, Supervisor
 from upstreams.tools import (
     MAX_LISTED,
     ListedUpstream,
@@ -88,14 +88,14 @@ class Upstream(ListedUpstream):
         super().__init__(name)
         self.spec = spec
         self.redact = redact
-        self.connection = Connection(lambda: on_change(self))
+        self.availability = Availability(lambda: on_change(self))
         slot = connecting or nullcontext()
         self.connector = Connector(self, spec, open_wire, redact, slot, listings, listed_by)
-        self._circuit = CircuitBreaker(self.connection.now)
+        self._circuit = CircuitBreaker(self.availability.now)
         if isinstance(spec, StdioUpstream):
             idle_stop_seconds = spec.idle_stop_seconds
         self.supervisor = Supervisor(
-            self.connector, self.connection, self._circuit, on_offering_change, idle_stop_seconds
+            self.connector, self.availability, self._circuit, on_offering_change, idle_stop_seconds
         )
         self._observe = observe
         self._named_tools: Sequence[RecordedTool] = ()
@@ -104,15 +104,15 @@ class Upstream(ListedUpstream):
 
     async def started(self) -> None:
         while self.state.status == "starting":
-            await self.connection.changed()
+            await self.availability.changed()
 
     @property
     def state(self) -> UpstreamState:
-        return self.connection.lifecycle.state
+        return self.availability.lifecycle.state
 
     @property
     def retry_status(self) -> str:
-        return self.connection.lifecycle.retry_status
+        return self.availability.lifecycle.retry_status
 
     @property
     def diagnostics(self) -> tuple[str, ...]:
@@ -125,7 +125,7 @@ class Upstream(ListedUpstream):
 
     def remove(self, reason: str) -> None:
         """Refuse all further calls. The connection ends after those in flight, which have their own deadlines."""
-        self.connection.stop(reason)
+        self.availability.stop(reason)
 
     async def call(
         self,
@@ -155,11 +155,11 @@ class Upstream(ListedUpstream):
         self, listed: Listed, *, seconds: float, on_sent: Callable[[bool], None]
     ) -> list[dict[str, Json]]:
         """List resources or prompts within `seconds`; see `read_offered`. Raises UpstreamError: as `call` does."""
-        deadline = self.connection.now() + seconds
+        deadline = self.availability.now() + seconds
 
         async def page(cursor: Json) -> dict[str, Json]:
             params = {} if cursor is None else {"cursor": cursor}
-            left_seconds = deadline - self.connection.now()
+            left_seconds = deadline - self.availability.now()
             if cursor is not None and left_seconds <= 0:
                 raise errors.UpstreamTimeoutError(f"its listing did not end within {seconds:g} s")
             return await self.ask(_OFFERED[listed][0], params, seconds=left_seconds, on_sent=on_sent)
@@ -173,7 +173,7 @@ class Upstream(ListedUpstream):
         return await self._deliver(Call(method, params, seconds, on_sent), Session.ask)
 
     async def _deliver(self, call: Call, send: Callable[[Session, Call, float], Awaitable[T]]) -> T:
-        deadline = self.connection.now() + call.seconds
+        deadline = self.availability.now() + call.seconds
 
         def is_safe() -> bool:
             return bool(call.tool) and self.may_repeat(call.tool)
@@ -181,8 +181,8 @@ class Upstream(ListedUpstream):
         async def attempt(failures: Sequence[errors.UpstreamError]) -> T:
             outcomes = {each.outcome for each in failures}
             was_lost = any(isinstance(each, errors.UpstreamLostError) for each in failures)
-            wait_until = self.connection.now() + RECONNECT_WAIT_SECONDS if was_lost else -inf
-            connection, session = await self.connection.take(deadline, wait_until)
+            wait_until = self.availability.now() + RECONNECT_WAIT_SECONDS if was_lost else -inf
+            taken_from, session = await self.availability.take(deadline, wait_until)
             try:
                 # The annotations may have changed since the failure.
                 if "unknown" in outcomes and not is_safe():
@@ -195,7 +195,7 @@ class Upstream(ListedUpstream):
                     result: T = await self._observe(self, session, call.method, call.tool, sending)
                     return result
             finally:
-                connection.release()
+                taken_from.release()
 
         try:
             return await with_retries(
@@ -213,10 +213,10 @@ class Upstream(ListedUpstream):
             self._follow_circuit()
 
     def _follow_circuit(self) -> None:
-        if self.connection.session is not None and self._circuit.reason:
-            self.connection.note("circuit_opened", self.redact.start(self._circuit.reason))
-        elif self.connection.session is not None and self.state.status == "failing":
-            self.connection.note("served")
+        if self.availability.session is not None and self._circuit.reason:
+            self.availability.note("circuit_opened", self.redact.start(self._circuit.reason))
+        elif self.availability.session is not None and self.state.status == "failing":
+            self.availability.note("served")
 
     def may_repeat(self, tool: str) -> bool:
         """Whether a call of the tool may be made twice, by its current annotations and the operator."""

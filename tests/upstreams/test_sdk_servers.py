@@ -177,7 +177,7 @@ async def test_tools_stay_if_they_are_listed_in_another_order_or_a_later_page_fa
         return ListToolsResult(tools=tools, next_cursor=None if len(names) == 1 else "more")
 
     async with in_memory(Server("sdk", on_list_tools=list_tools)) as upstream:
-        session, listed = upstream.connection.session, upstream.tools
+        session, listed = upstream.availability.session, upstream.tools
         assert session is not None
         assert [await upstream.connector.relist(session) for _ in range(2)] == [False, False]
         assert upstream.tools is listed and "too busy" in upstream.diagnostics[0]

@@ -118,7 +118,7 @@ async def test_call_that_waits_for_an_upstream_goes_to_the_one_that_replaces_it(
         waiting = portal.portal.fleet["up"]
         tasks.start_soon(work)
         with anyio.fail_after(DEADLINE_SECONDS):
-            while not waiting.connection.users:
+            while not waiting.availability.users:
                 await anyio.lowlevel.checkpoint()
         await reload(portal, tmp_path, lambda data: data["upstreams"].update(up=raw()))
     assert answers == [{"a": 1}]

@@ -20,7 +20,7 @@ from tests.portal.peers import DEADLINE_SECONDS, opened, states
 from tests.portal.rows import Tables, alive, begun, store_of
 from tests.portal.runs.test_waiting import git
 from tests.sandbox_runtime.fetching import redirect, served
-from upstreams.supervisor import Connection
+from upstreams.supervisor import Availability
 
 
 @pytest.mark.parametrize("is_taken", [False, True])
@@ -48,9 +48,9 @@ async def test_a_portal_that_was_silent_holds_its_run_again_unless_another_one_h
 async def test_call_that_waited_for_its_upstream_is_not_sent_once_another_portal_may_have_its_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_silent: bool, beats: bool
 ) -> None:
-    arrived, may_go, take, peer = anyio.Event(), anyio.Event(), Connection.take, git()
+    arrived, may_go, take, peer = anyio.Event(), anyio.Event(), Availability.take, git()
 
-    async def slow_take(self: Connection, *until: float) -> Any:
+    async def slow_take(self: Availability, *until: float) -> Any:
         arrived.set()
         await may_go.wait()
         return await take(self, *until)
@@ -59,7 +59,7 @@ async def test_call_that_waited_for_its_upstream_is_not_sent_once_another_portal
         await portal.search()  # which waits for the upstream
         leases = portal.portal.runs.leases
         clock: Callable[[], float] = leases.clock
-        monkeypatch.setattr(Connection, "take", slow_take)
+        monkeypatch.setattr(Availability, "take", slow_take)
         with anyio.fail_after(DEADLINE_SECONDS):
             async with anyio.create_task_group() as tasks:
 

@@ -257,7 +257,7 @@ async def test_connections_end_when_they_are_idle_or_too_many(
         (last,) = own.portal.fleet.people._connections.values()
         with anyio.fail_after(DEADLINE_SECONDS):
             while last.upstream.state.status != "stopped":
-                await last.upstream.connection.changed()
+                await last.upstream.availability.changed()
         assert len(own.portal.fleet.people) == 0
 
 
