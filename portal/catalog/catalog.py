@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 import anyio
@@ -20,14 +19,7 @@ from portal.catalog.authority import Authority, Policy, effective_capabilities
 from portal.catalog.check.checker import Checker
 from portal.catalog.methods import LISTED
 from portal.catalog.snapshot import Snapshot
-from portal.library.library import (
-    PORTAL,
-    Library,
-    LibrarySource,
-    portal_functions,
-    write_declarations,
-    write_stubs,
-)
+from portal.library.library import PORTAL, Library, LibrarySource, portal_functions
 from portal.library.observed import Observations, Observed, schema_of
 from upstreams.tools import ListedUpstream, RecordedTool
 
@@ -115,11 +107,8 @@ class Catalog:
     the snapshot are replaced together, while no check reads them.
     """
 
-    def __init__(
-        self, authority: Authority, stubs: Path | None, checker: Checker | None, observations: Observations
-    ) -> None:
+    def __init__(self, authority: Authority, checker: Checker | None, observations: Observations) -> None:
         self._authority = authority
-        self._stubs = stubs
         self._checker = checker
         self._observations = observations
         observations.listen(self.note_change)
@@ -200,10 +189,11 @@ class Catalog:
             while self._readers:
                 self._has_left = anyio.Event()
                 await self._has_left.wait()
-            touched = await anyio.to_thread.run_sync(self._written, snapshot.library)
             if self._checker is not None:
+                touched = await anyio.to_thread.run_sync(self._checker.write, snapshot.library)
                 await self._checker.update(snapshot.library, touched)
-            self.snapshot = replace(snapshot, is_on_disk=touched is not None)
+                snapshot = replace(snapshot, is_on_disk=touched is not None)
+            self.snapshot = snapshot
 
     def _build(
         self,
@@ -238,19 +228,6 @@ class Catalog:
         spaces = {name: each.in_order for name, each in library.namespaces.items()}
         index = index.updated({PORTAL: own, **spaces})
         return Snapshot(library, index, denied, silent)
-
-    def _written(self, library: Library) -> frozenset[Path] | None:
-        """Write the stub files. Returns those that changed; None if they could not be written."""
-        try:
-            if not self._stubs:
-                return frozenset()
-            touched = write_stubs(library, self._stubs)
-            if self._checker is not None and self._checker.reads_declarations:
-                touched |= write_declarations(library, self._stubs)
-            return touched
-        except OSError as error:
-            log.error("stubs_not_written", reason=error.strerror)
-            return None
 
 
 def describe_state(upstream: ListedUpstream, max_detail_characters: int | None = None) -> str:

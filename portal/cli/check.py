@@ -142,23 +142,19 @@ async def _check_sandbox(portal: Portal, findings: Findings) -> None:
     findings.sandbox = f"{engine}; workers and type checker locked down with: {protections}"
     if portal.baked is not None:
         findings.sandbox += f"; baked in: {portal.baked.listed() or 'nothing more'}"
-    for kernel in portal.manifest.portal.server.switched_on:
+    settings = portal.manifest.portal.server
+    for kernel in settings.switched_on:
         if kernel != PYTHON:
             error = (await portal.execution.run(ExecuteCode("1", kernel=kernel))).error
             findings.sandbox += "" if error else f"; {kernel} runs, too"
             if error is not None:
-                findings.errors.append(
-                    f"the kernel {kernel} does not run: {error.message} {error.hint}".strip()
-                )
-            if (
-                kernel == JAVASCRIPT
-                and portal.manifest.portal.server.check != "off"
-                and not find_typescript()
-            ):
-                findings.notes.append(
-                    "the types of JavaScript scripts are not checked, only functions, literal arguments and awaits: "
-                    "there is no native TypeScript compiler. Install the extra: uv tool install '.[typescript]'"
-                )
+                message = f"the kernel {kernel} does not run: {error.message} {error.hint}"
+                findings.errors.append(message.strip())
+    if JAVASCRIPT in settings.switched_on and settings.check != "off" and not find_typescript():
+        findings.notes.append(
+            "the types of JavaScript scripts are not checked, only functions, literal arguments and awaits: "
+            "there is no native TypeScript compiler. Install the extra: uv tool install '.[typescript]'"
+        )
 
 
 def _check_upstreams(portal: Portal, names: Sequence[str], findings: Findings) -> list[ToolRow]:

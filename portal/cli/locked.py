@@ -32,7 +32,7 @@ async def opened_search(
         terminal.note("this is from the lockfile, and no upstream was started; --live asks them")
         own = narrowed(manifest, options.profile) if options.profile else manifest
         authority = Authority.fixed(own)
-        catalog = Catalog(authority, None, None, Observations(shape_store(manifest)))
+        catalog = Catalog(authority, None, Observations(shape_store(manifest)))
         async with anyio.create_task_group() as tasks:
             catalog.note_change()
             tasks.start_soon(catalog.keep, known)

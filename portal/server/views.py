@@ -118,15 +118,16 @@ class Views:
             view.catalog.note_change()
 
     async def _hold(self, profile: str | None, *, task_status: TaskStatus[View]) -> None:
-        authority, stubs = Authority(lambda: self._now.policies[profile], self.rates), stub_folder()
+        authority = Authority(lambda: self._now.policies[profile], self.rates)
+        checker: Checker | None = None
+        settings = authority.manifest.portal.server
         async with AsyncExitStack() as stack:
-            stack.callback(shutil.rmtree, stubs, ignore_errors=True)
-            checker = None
-            if authority.manifest.portal.server.check != "off":
-                settings = authority.manifest.portal.server
+            if settings.check != "off":
+                stubs = stub_folder()
+                stack.callback(shutil.rmtree, stubs, ignore_errors=True)
                 opening = open_checker(stubs, repairs=settings.repairs, kernels=settings.switched_on)
                 checker = await stack.enter_async_context(opening)
-            catalog = Catalog(authority, stubs, checker, self.observations)
+            catalog = Catalog(authority, checker, self.observations)
             search = DocsSearch(authority, catalog, self.fleet, self.waiting)
             execution = self.new_execution(authority, catalog, checker, search)
             task_status.started(View(authority, catalog, search, execution))

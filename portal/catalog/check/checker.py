@@ -5,26 +5,28 @@ Type checkers report much that runs correctly, so only findings about library ca
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence, Set
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Final
 
 import anyio
 import anyio.lowlevel
+import structlog
 
 from manifests.kernels import JAVASCRIPT, PYTHON, KernelName
 from portal.catalog.check.diagnostics import Diagnostic, syntax_diagnostics
-from portal.catalog.check.language_server import Finding, TypeChecker
+from portal.catalog.check.language_server import TypeChecker
 from portal.catalog.check.ty_findings import TypeFindings
 from portal.catalog.check.ty_server import TyServer
 from portal.catalog.check.typescript_findings import TypescriptFindings
 from portal.catalog.check.typescript_server import TypescriptServer, find_typescript
 from portal.catalog.snapshot import Snapshot
-from portal.library.library import Library, write_declarations, write_stubs
+from portal.library.library import Library
 from sandbox_runtime.result import LibraryUse, Prepared
+
+log = structlog.get_logger()
 
 MAX_SOURCE_CHARACTERS: Final = 100_000
 """The types of a longer script are not checked."""
@@ -55,17 +57,17 @@ async def open_checker(
     JavaScript has one if a compiler is installed; else its types are not checked.
     `repairs` says whether invalid arguments are repaired where the meaning is certain; they then refuse no script.
     """
-    types = TypeChecker(folder, TyServer)
-    has_javascript = JAVASCRIPT in kernels and find_typescript() is not None
-    typescript = TypeChecker(folder, TypescriptServer) if has_javascript else None
+    opened = [TypeChecker(folder, TyServer)]
+    if JAVASCRIPT in kernels and find_typescript() is not None:
+        opened.append(TypeChecker(folder, TypescriptServer))
     async with anyio.create_task_group() as tasks:
-        for each in filter(None, (types, typescript)):
+        for each in opened:
             tasks.start_soon(each.keep)
         try:
-            yield Checker(types, typescript, repairs=repairs)
+            yield Checker(*opened, repairs=repairs)
         finally:
             tasks.cancel_scope.cancel()
-            for each in filter(None, (types, typescript)):
+            for each in opened:
                 await each.close()
 
 
@@ -81,23 +83,25 @@ class Checker:
     ) -> None:
         self._types = types
         self._typescript = typescript
+        self._all = [*filter(None, (types, typescript))]
         self._repairs = repairs
         self._remembered: OrderedDict[bytes, Sequence[Diagnostic]] = OrderedDict()
 
-    @property
-    def reads_declarations(self) -> bool:
-        """Whether it needs TypeScript declarations beside Python's stubs."""
-        return self._typescript is not None
+    def write(self, library: Library) -> Set[Path] | None:
+        """Write the stubs of this library, between two checks. Returns the files that changed; None if it failed."""
+        try:
+            return {path for each in self._all for path in each.write(library)}
+        except OSError as error:
+            log.error("stubs_not_written", reason=error.strerror)
+            return None
 
     async def update(self, library: Library, changed: Collection[Path] | None) -> None:
         """Tell of the library whose stubs are on disk now, and its changed files; None if they are not known."""
-        for types, write in (self._types, write_stubs), (self._typescript, write_declarations):
-            if types is None:
-                continue
+        for each in self._all:
             if changed is None:
-                await types.end()  # its next process reads all of them
+                await each.end()  # its next process reads all of them
             else:
-                types.update(changed, partial(write, library))
+                each.update(changed, library)
 
     async def check(
         self, prepared: Prepared, snapshot: Snapshot, caller: str = "", kernel: KernelName = PYTHON
@@ -125,28 +129,37 @@ class Checker:
         self, prepared: Prepared, snapshot: Snapshot, caller: str, kernel: KernelName
     ) -> tuple[Sequence[Diagnostic], bool]:
         """The diagnostics, and whether they may be cached."""
-        names = sorted(prepared.names & snapshot.library.namespaces.keys())
-        types = self._types if kernel == PYTHON else self._typescript
-        typed: list[Finding] | None = [] if not names or types is None else None
+        typed: Sequence[Diagnostic] | None = None
 
-        async def ask(types: TypeChecker) -> None:
+        async def ask() -> None:
             nonlocal typed
-            typed = await types.findings(names, prepared.source, caller)
+            typed = await self._typed(prepared, snapshot, caller, kernel)
 
         async with anyio.create_task_group() as tasks:
-            if names and types and len(prepared.source) <= MAX_SOURCE_CHARACTERS and snapshot.is_on_disk:
-                tasks.start_soon(ask, types)
-                await anyio.lowlevel.checkpoint()  # it works while this thread does
+            tasks.start_soon(ask)
+            await anyio.lowlevel.checkpoint()  # the type checker works while this thread does
             found = [*syntax_diagnostics(prepared, snapshot, repairs=self._repairs, kernel=kernel)]
         is_cacheable = typed is not None and not any(each.code in _UNCACHEABLE_CODES for each in found)
-        if typed is None:
-            found.append(_UNCHECKED)
-        elif typed:
-            wrong = {(each.line, each.code) for each in found}
-            worded = TypeFindings if kernel == PYTHON else TypescriptFindings
-            added = worded(prepared, snapshot, repairs=self._repairs).diagnostics(typed)
-            found += (each for each in added if (each.line, each.code) not in wrong)
+        wrong = {(each.line, each.code) for each in found}
+        added = [_UNCHECKED] if typed is None else typed
+        found += (each for each in added if (each.line, each.code) not in wrong)
         return sorted(dict.fromkeys(found), key=lambda each: each.line), is_cacheable
+
+    async def _typed(
+        self, prepared: Prepared, snapshot: Snapshot, caller: str, kernel: KernelName
+    ) -> Sequence[Diagnostic] | None:
+        """What the type checker of the language found, if it has one; None if it did not check the script."""
+        is_python = kernel == PYTHON
+        types, worded = (self._types, TypeFindings) if is_python else (self._typescript, TypescriptFindings)
+        names = sorted(prepared.names & snapshot.library.namespaces.keys())
+        if types is None or not names:
+            return ()
+        if len(prepared.source) > MAX_SOURCE_CHARACTERS or not snapshot.is_on_disk:
+            return None
+        found = await types.findings(names, prepared.source, caller)
+        if not found:
+            return None if found is None else ()
+        return [*worded(prepared, snapshot, repairs=self._repairs).diagnostics(found)]
 
 
 def _renamed(use: LibraryUse, snapshot: Snapshot) -> LibraryUse:

@@ -3,7 +3,7 @@
 import json
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from manifests.json_value import Json
 from manifests.own_files import is_private
 from portal.base.errors import PortalError
+from portal.library.library import Library
 from sandbox_runtime.fair_queue import Turns
 from sandbox_runtime.worker_process import boot_command, cpu_seconds
 
@@ -71,7 +72,7 @@ class TypeChecker:
         self._is_used = False
         self._turns = Turns(1)
         self._changed: set[Path] = set()
-        self._write: Callable[[Path], object] | None = None
+        self._library: Library | None = None
         self._retry_at = 0.0
         self._paid_at: dict[str, float] = {}
         """By caller: the time at which its debt is paid back."""
@@ -103,12 +104,16 @@ class TypeChecker:
         if server is not None:
             await server.stop()
 
-    def update(self, changed: Collection[Path], write: Callable[[Path], object] | None = None) -> None:
+    def write(self, library: Library) -> Set[Path]:
+        """Write the stubs of its language. Returns the files that changed. Raises OSError."""
+        return self._kind.write(library, self._folder)
+
+    def update(self, changed: Collection[Path], library: Library | None = None) -> None:
         """Tell the server about written or removed stubs of its language, before the next script.
 
-        `write` writes those that are missing when a server starts.
+        Stubs of `library` that are missing when a server starts are written again.
         """
-        self._write = write
+        self._library = library
         self._changed |= {path.resolve() for path in changed if path.suffix == self._kind.SUFFIX}
 
     async def findings(
@@ -158,12 +163,12 @@ class TypeChecker:
             await self.close()
         if self._server is None and anyio.current_time() >= self._retry_at:
             try:
-                if self._write is not None:  # the system may have emptied its temporary folder
+                if self._library is not None:  # the system may have emptied its temporary folder
                     self._folder.mkdir(0o700, exist_ok=True)
                     # Another user of the machine may have made it anew.
                     if self._folder.is_symlink() or not is_private(self._folder):
                         raise LanguageServerError(f"others may write to {self._folder}")
-                    await anyio.to_thread.run_sync(self._write, self._folder)
+                    await anyio.to_thread.run_sync(self.write, self._library)
                 self._server = await self._kind.start(self._folder)
             except (LanguageServerError, OSError, PortalError) as error:
                 self._retry_at = anyio.current_time() + RETRY_SECONDS
@@ -225,6 +230,11 @@ class LanguageServer(ABC):
         self._requests = 0
         self._unsent: list[Json] = []
         self.documents = 0
+
+    @staticmethod
+    @abstractmethod
+    def write(library: Library, folder: Path) -> Set[Path]:
+        """Make the folder hold the stubs of this library. Returns the files that changed. Raises OSError."""
 
     @classmethod
     @abstractmethod

@@ -9,6 +9,7 @@ from ty import find_ty_bin
 
 from manifests.json_value import Json
 from portal.catalog.check.language_server import LanguageServer
+from portal.library.library import write_stubs
 
 
 class TyServer(LanguageServer):
@@ -19,6 +20,7 @@ class TyServer(LanguageServer):
 
     SUFFIX = ".pyi"
     ENCODING = "utf-32"
+    write = staticmethod(write_stubs)
     CAPABILITIES: ClassVar[Json] = {
         "notebookDocument": {"synchronization": {"dynamicRegistration": False}},
     }

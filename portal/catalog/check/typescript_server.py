@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from portal.catalog.check.language_server import CHANGED, CREATED, LanguageServer, LanguageServerError
+from portal.library.library import write_declarations
 from portal.library.typescript import ECMASCRIPT
 
 _SCRIPT: Final = "script.ts"
@@ -55,6 +56,7 @@ class TypescriptServer(LanguageServer):
 
     SUFFIX = ".ts"
     ENCODING = "utf-8"
+    write = staticmethod(write_declarations)
     WRITTEN: ClassVar = (CHANGED, CREATED)
     """In this order: it reads a created file anew only if it did not know it."""
     ENVIRONMENT: ClassVar = {

@@ -51,7 +51,7 @@ async def test_stub_files_stay_as_they_are_while_a_check_reads_them(tmp_path: Pa
     async with opened(tmp_path, {"store": Peer()}) as portal:
         await portal.search("echo")
         catalog = portal.portal.catalog
-        module = catalog._stubs / "tools" / "store.pyi"
+        module = catalog._checker._types._folder / "tools" / "store.pyi"
         with anyio.fail_after(DEADLINE_SECONDS):
             async with catalog.steady() as snapshot:
                 portal.portal.fleet["store"].tools = (recorded("other"),)

@@ -53,7 +53,7 @@ async def test_no_value_of_a_result_is_ever_on_disk(tmp_path: Path) -> None:
         await portal.run(f"await tickets.get(key={CANARY!r})")
         await portal.run("[await tickets.others() for _ in range(6)]")
         known = await stub(portal, "tickets.get") + await stub(portal, "tickets.others")
-        assert CANARY not in contents(portal.portal.catalog._stubs)
+        assert CANARY not in contents(portal.portal.catalog._checker._types._folder)
     assert CANARY not in known and "by_mail: dict[str, " in known
     assert "by_mail" in contents(tmp_path / "kept") and CANARY not in contents(tmp_path)
 
