@@ -303,7 +303,7 @@ async def fit_answer(
 
     A value is shown whole within `max_tokens`, at most `output_tokens`; the default is the smaller of that and 2,000.
     """
-    settings, notices, kept = portal.manifest.portal.server, [*answer.notices], dict[str, str]()
+    settings, notices = portal.manifest.portal.server, [*answer.notices]
     most = min(max_tokens or DEFAULT_MAX_TOKENS, settings.output_tokens)
     if max_tokens is not None and max_tokens > most:
         notices.append(f"max_tokens {max_tokens} was lowered to server.output_tokens = {most}")
@@ -323,16 +323,16 @@ async def fit_answer(
             return await anyio.to_thread.run_sync(work)
         return work()  # a hop to a thread would take longer than fitting a few words
 
-    found = await fit(None)
+    found, handles = await fit(None), dict[str, str]()
     for key in sorted(found.cut):
-        whole = answer.result if key == "result" else answer.stdout
+        whole, owner = answer.result if key == "result" else answer.stdout, caller.run_owner
         try:
-            run, owner = answer.run_id, caller.run_owner
-            handle = await portal.runs.results.keep(run, key, owner, whole, answer.sources)
-            kept |= {key: handle} if handle else {}
+            handle = await portal.runs.results.keep(answer.run_id, key, owner, whole, answer.sources)
+            handles |= {key: handle} if handle else {}
         except QuotaError as error:
             notices.append(f"The whole {key} is not kept: {error}. {error.hint}")
-    found = await fit(kept) if found.cut else found
+    if found.cut:
+        found = await fit(handles)
     is_error = answer.status not in GOING_WELL
     return _result(found.text, found.structured, found.blocks, is_error=is_error)
 
