@@ -157,7 +157,7 @@ async def test_a_model_that_wants_to_read_more_says_so(portal: Opened) -> None:
 
 
 async def test_a_run_that_goes_on_says_what_it_waits_for(portal: Opened) -> None:
-    assert (await read(portal, "1", background=True))[0] <= 15
+    assert (await read(portal, "1", background=True))[0] <= 17
     run = await background(portal, "await portal.approve('Push 3 commits to main?')", to_its_end=False)
     tokens, answer = await read(portal, "", run=run)
     waits = "a person: Push 3 commits to main?"
