@@ -96,10 +96,8 @@ async def open_portal(
     async with AsyncExitStack() as stack:
         redact = Redaction(manifest.hidden)
         telemetry = NO_TELEMETRY if runs == "none" else await _open_telemetry(stack, manifest, redact)
-        is_kept, is_shared = runs in ("all", "own"), manifest.portal.runs.is_shared
         place = places.place_of(manifest)
-        store = await _open_store(stack, manifest, place, address) if is_kept or is_shared else None
-        kept, shared = store if is_kept else None, store if is_shared else None
+        kept, shared = await _open_store(stack, manifest, place, address, keeps_runs=runs in ("all", "own"))
         audit = await open_audit(manifest, shared, telemetry.refusals)
         stack.callback(audit.close)
         where_files = partial(manifest.where, "capabilities", "files")
@@ -200,13 +198,15 @@ async def _open_telemetry(stack: AsyncExitStack, manifest: Manifest, mask: Redac
 
 
 async def _open_store(
-    stack: AsyncExitStack, manifest: Manifest, place: places.Place, address: Address | None
-) -> RunStore | None:
-    """The store of a portal at this address; None if the default one cannot be used.
+    stack: AsyncExitStack, manifest: Manifest, place: places.Place, address: Address | None, keeps_runs: bool
+) -> tuple[RunStore | None, RunStore | None]:
+    """The store of this portal's runs, and the store that machines share: one object, if there are both.
 
-    Raises StoreError: the manifest's own one cannot.
+    Both are None if the default one cannot be used. Raises StoreError: the manifest's own one cannot.
     """
     settings = manifest.portal.runs
+    if not keeps_runs and not settings.is_shared:
+        return None, None
     on_note = partial(add_messages, webhooks=settings.webhooks, base=public_url(settings, address))
     try:
         holder = stack.enter_context(places.present(place))
@@ -216,6 +216,6 @@ async def _open_store(
         if settings.store or not isinstance(error.__cause__, OSError):
             raise
         log.warning("runs_not_durable", reason=str(error), trail="off")
-        return None
+        return None, None
     stack.push_async_callback(store.close)
-    return store
+    return store if keeps_runs else None, store if settings.is_shared else None
