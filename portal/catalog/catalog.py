@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -192,7 +192,6 @@ class Catalog:
             if self._checker is not None:
                 touched = await anyio.to_thread.run_sync(self._checker.write, snapshot.library)
                 await self._checker.update(snapshot.library, touched)
-                snapshot = replace(snapshot, is_on_disk=touched is not None)
             self.snapshot = snapshot
 
     def _build(

@@ -43,8 +43,6 @@ class Snapshot:
     """None before the first upstreams are known."""
     denied: Mapping[str, Decision]
     silent: Mapping[str, str]
-    is_on_disk: bool = True
-    """Whether the stub files match the library. If the disk is full, the checker must not refuse valid scripts."""
 
     @cached_property
     def namespaces(self) -> frozenset[str]:

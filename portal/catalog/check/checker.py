@@ -85,6 +85,8 @@ class Checker:
         self._typescript = typescript
         self._all = [*filter(None, (types, typescript))]
         self._repairs = repairs
+        self._is_on_disk = True
+        """Whether the stub files match the library. If the disk is full, valid scripts must not be refused."""
         self._remembered: OrderedDict[bytes, Sequence[Diagnostic]] = OrderedDict()
 
     def write(self, library: Library) -> Set[Path] | None:
@@ -96,7 +98,8 @@ class Checker:
             return None
 
     async def update(self, library: Library, changed: Collection[Path] | None) -> None:
-        """Tell of the library whose stubs are on disk now, and its changed files; None if they are not known."""
+        """Tell of the library whose stubs are on disk now, and its changed files; None if they were not written."""
+        self._is_on_disk = changed is not None
         for each in self._all:
             if changed is None:
                 await each.end()  # its next process reads all of them
@@ -154,7 +157,7 @@ class Checker:
         names = sorted(prepared.names & snapshot.library.namespaces.keys())
         if types is None or not names:
             return ()
-        if len(prepared.source) > MAX_SOURCE_CHARACTERS or not snapshot.is_on_disk:
+        if len(prepared.source) > MAX_SOURCE_CHARACTERS or not self._is_on_disk:
             return None
         found = await types.findings(names, prepared.source, caller)
         if not found:

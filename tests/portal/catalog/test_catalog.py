@@ -91,9 +91,9 @@ async def test_stubs_of_a_rebuild_that_failed_midway_are_seen(
         with monkeypatch.context() as full:
             full.setattr("portal.library.library.write_whole", write_then_fail)
             await told("b")
-            assert not portal.portal.catalog.snapshot.is_on_disk
+            assert not portal.portal.catalog._checker._is_on_disk
         assert await told("b") == []
-        assert portal.portal.catalog.snapshot.is_on_disk
+        assert portal.portal.catalog._checker._is_on_disk
 
 
 async def test_running_script_sees_the_library_it_was_checked_against(tmp_path: Path) -> None:

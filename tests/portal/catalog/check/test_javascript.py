@@ -191,7 +191,8 @@ async def test_each_language_has_its_own_answer_and_its_own_stubs(
     await update(by_types, folder, LIBRARY)
     assert [each.code for each in await check(by_types, sandbox, text)] == ["unknown_function"]
     shutil.rmtree(folder)
-    await by_types.update(LIBRARY, None)  # ends both type checkers
+    for each in by_types._all:
+        await each.end()
     text = "const r = await github.get_issue({number: 1})\nr.nme"
     assert any(each.refuses for each in await check(by_types, sandbox, text))
     text = "r = await github.get_issue(number=1)\nr['nme'], 1"
