@@ -121,17 +121,6 @@ class Checker:
         if key in self._remembered:
             self._remembered.move_to_end(key)
             return self._remembered[key]
-        found, is_cacheable = await self._found(prepared, snapshot, caller, kernel)
-        if is_cacheable and len(found) <= _MOST_FOUND:
-            self._remembered[key] = found
-            if len(self._remembered) > _MAX_REMEMBERED:
-                self._remembered.popitem(last=False)
-        return found
-
-    async def _found(
-        self, prepared: Prepared, snapshot: Snapshot, caller: str, kernel: KernelName
-    ) -> tuple[Sequence[Diagnostic], bool]:
-        """The diagnostics, and whether they may be cached."""
         typed: Sequence[Diagnostic] | None = None
 
         async def ask() -> None:
@@ -146,7 +135,12 @@ class Checker:
         wrong = {(each.line, each.code) for each in found}
         added = [_UNCHECKED] if typed is None else typed
         found += (each for each in added if (each.line, each.code) not in wrong)
-        return sorted(dict.fromkeys(found), key=lambda each: each.line), is_cacheable
+        found = sorted(dict.fromkeys(found), key=lambda each: each.line)
+        if is_cacheable and len(found) <= _MOST_FOUND:
+            self._remembered[key] = found
+            if len(self._remembered) > _MAX_REMEMBERED:
+                self._remembered.popitem(last=False)
+        return found
 
     async def _typed(
         self, prepared: Prepared, snapshot: Snapshot, caller: str, kernel: KernelName
