@@ -42,7 +42,6 @@ OUTCOME_SECONDS: Final = 0.01
 RETRY_SECONDS: Final = 1.0
 """Outcomes that could not be written are retried after this time."""
 
-
 Found = TypeVar("Found")
 
 
@@ -185,8 +184,7 @@ class Journal:
 
         `row` is written, unless an earlier segment did. Then `ask` is called, so that the call can be decided.
 
-        Raises FencedError: another portal has taken the run over, or it was ended. Raises RunsError: it cannot be
-        written.
+        Raises FencedError: another portal has taken the run over, or it was ended. RunsError: it cannot be written.
         """
         seq = row.seq
         self._undecided.add(seq)
@@ -199,19 +197,24 @@ class Journal:
         self._activity.waiting.add(seq)
         try:
             while self._due_in(row) > 0:
-                # Wake-ups that decide nothing must not postpone the suspension, so `park_at` is set outside their loop.
-                computed, park_at = self._cpu_seconds(), time.monotonic() + self.park_seconds
-                while (left := min(self._due_in(row), park_at - time.monotonic())) > 0:
-                    # Register, then read: a decision in between sets the event, and one may precede the call's row.
-                    changed = self.runs.changes.register(self.piece.run_id)
-                    row = await self._row_now(seq)
-                    with anyio.move_on_after(min(left, self._due_in(row))):
-                        await changed.wait()
+                computed = 0.0 if self.state.recording is None else self.state.recording.cpu_seconds
+                row = await self._row_within(self.park_seconds, row)
                 if self._due_in(row) > 0 and self._may_park(computed):
                     await self.park()
         finally:
             self._activity.waiting.discard(seq)
         self._undecided.discard(seq)
+        return row
+
+    async def _row_within(self, seconds: float, row: records.CallRow) -> records.CallRow:
+        """The call's row when the call need not wait any longer, at most after `seconds`, however often it changes."""
+        until = time.monotonic() + seconds
+        while (left := min(self._due_in(row), until - time.monotonic())) > 0:
+            # Register, then read: a decision in between sets the event, and one may precede the call's row.
+            changed = self.runs.changes.register(self.piece.run_id)
+            row = await self._row_now(row.seq)
+            with anyio.move_on_after(min(left, self._due_in(row))):
+                await changed.wait()
         return row
 
     async def _row_now(self, seq: int) -> records.CallRow:
@@ -324,11 +327,8 @@ class Journal:
         if recording is None or recording.is_too_large or self._suspending is not None:
             return False
         is_changing_files = files is not None and files.is_busy
-        used = self._cpu_seconds() - computed
+        used = recording.cpu_seconds - computed
         return not is_changing_files and self._activity.is_idle(time.monotonic(), self.park_seconds, used)
-
-    def _cpu_seconds(self) -> float:
-        return 0.0 if self.state.recording is None else self.state.recording.cpu_seconds
 
 
 @dataclass(eq=False, slots=True)

@@ -15,6 +15,7 @@ from portal.records.store.places import place_of, present
 from portal.records.store.records import StoreError
 from portal.records.store.run_tables import RunTables
 from portal.runs.answer import Answer
+from portal.runs.changes import Changes
 from portal.runs.decisions import fork_run
 from portal.runs.service import Runs
 from tests.portal.peers import DEADLINE_SECONDS, Peer, never, opened, structured, tool, write_manifest
@@ -47,6 +48,16 @@ await portal.sleep(hours=1)
         calls, states = partial(RunTables.calls, run=listed[0].id), ["done", "done", "waiting"]
         await found(portal, calls, lambda calls: [call.state for call in calls] == states)
         tasks.cancel_scope.cancel()
+
+
+async def test_what_decides_nothing_does_not_postpone_that_a_run_is_parked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (always := anyio.Event()).set()
+    monkeypatch.setattr(Changes, "register", lambda *_: always)
+    async with opened(tmp_path, runs=SOON) as portal:
+        with anyio.fail_after(DEADLINE_SECONDS):
+            await waiting(portal, "await portal.approve('?')")
 
 
 async def test_a_fork_after_an_approval_can_be_loaded(tmp_path: Path) -> None:
