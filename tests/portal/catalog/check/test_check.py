@@ -8,7 +8,7 @@ import pytest
 
 from portal.catalog.check.checker import Checker, open_checker
 from portal.catalog.check.diagnostics import Diagnostic
-from tests.portal.catalog.check.small_library import library, prepared, snapshot, stubs
+from tests.portal.catalog.check.small_library import library, prepared, snapshot
 
 Row: TypeAlias = tuple[str, int, str]
 """A script, the line that is told, and what went wrong with the nearest right thing, wherever the answer says them."""
@@ -116,9 +116,8 @@ RIGHT = (Path(__file__).parent / "right_scripts.txt").read_text("utf-8").removes
 @pytest.fixture(scope="module")
 async def checker(tmp_path_factory: pytest.TempPathFactory, anyio_backend: str) -> AsyncIterator[Checker]:
     folder: Path = tmp_path_factory.mktemp("stubs")
-    changed = stubs(folder, LIBRARY)
     async with open_checker(folder) as opened:
-        await opened.update(LIBRARY, changed)
+        await opened.update(LIBRARY, opened.write(LIBRARY))
         yield opened
 
 
@@ -180,8 +179,7 @@ async def test_what_will_be_repaired_is_refused_only_where_nothing_is(
     label = "label = chr(97)\nawait github.list_issues(repo='a', labels=label, limit=label)"
     for text in ("await github.list_issues('a', 'open')", "await echo.say(text=3)", label):
         assert await refusals(checker, text) == []
-    changed = stubs(tmp_path, LIBRARY)
     async with open_checker(tmp_path, repairs=False) as strict:
-        await strict.update(LIBRARY, changed)
+        await strict.update(LIBRARY, strict.write(LIBRARY))
         found = await refusals(strict, "await github.list_issues(repo='a', limit='3')")
         assert [each.code for each in found] == ["invalid_arguments"]

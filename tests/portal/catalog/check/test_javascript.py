@@ -14,11 +14,11 @@ from manifests.kernels import JAVASCRIPT, PYTHON
 from portal.catalog.check.checker import Checker, open_checker
 from portal.catalog.check.diagnostics import Diagnostic
 from portal.catalog.check.typescript_server import find_typescript
-from portal.library.library import Library, LibrarySource, write_declarations
+from portal.library.library import Library, LibrarySource
 from sandbox_runtime.kernels import KERNELS
 from sandbox_runtime.result import Prepared
 from sandbox_runtime.sandbox import Sandbox, open_sandbox
-from tests.portal.catalog.check.small_library import ISSUE, TEXT, library, snapshot, stubs, tool
+from tests.portal.catalog.check.small_library import ISSUE, TEXT, library, snapshot, tool
 from tests.portal.catalog.check.small_library import prepared as prepared_python
 
 needs_compiler = pytest.mark.skipif(
@@ -95,12 +95,8 @@ async def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 async def by_types(folder: Path, anyio_backend: str) -> AsyncIterator[Checker]:
     async with open_checker(folder, kernels=[JAVASCRIPT, PYTHON]) as opened:
-        await update(opened, folder, LIBRARY)
+        await opened.update(LIBRARY, opened.write(LIBRARY))
         yield opened
-
-
-async def update(checker: Checker, folder: Path, of: Library) -> None:
-    await checker.update(of, stubs(folder, of) | write_declarations(of, folder))
 
 
 async def prepared(sandbox: Sandbox, text: str) -> Prepared:
@@ -153,14 +149,13 @@ async def test_what_may_be_right_is_a_notice(
 
 
 @needs_compiler
-async def test_a_field_that_no_earlier_result_had_is_a_notice(
-    by_types: Checker, sandbox: Sandbox, folder: Path
-) -> None:
+async def test_a_field_that_no_earlier_result_had_is_a_notice(by_types: Checker, sandbox: Sandbox) -> None:
     seen = LibrarySource("github", "github", "", (tool("find", TEXT),), observed={"find": ISSUE})
-    await update(by_types, folder, of := Library.compile([seen]))
+    of = Library.compile([seen])
+    await by_types.update(of, by_types.write(of))
     text = "const r = await github.find({text: 'x'})\nr.tittle"
     (found,) = await check(by_types, sandbox, text, of)
-    await update(by_types, folder, LIBRARY)
+    await by_types.update(LIBRARY, by_types.write(LIBRARY))
     assert_told(found, 2, "'tittle' 'title'", "unknown_field")
     assert not found.refuses
 
@@ -185,10 +180,10 @@ async def test_each_language_has_its_own_answer_and_its_own_stubs(
     )
     assert len(by_types._remembered) >= 2
     larger = library(tool("find", TEXT, {"type": "object", "properties": {"number": {"type": "integer"}}}))
-    await update(by_types, folder, larger)
+    await by_types.update(larger, by_types.write(larger))
     text = "const r = await github.find({text: 'x'})\nr.nmber"
     assert any(each.refuses for each in await check(by_types, sandbox, text, larger))
-    await update(by_types, folder, LIBRARY)
+    await by_types.update(LIBRARY, by_types.write(LIBRARY))
     assert [each.code for each in await check(by_types, sandbox, text)] == ["unknown_function"]
     shutil.rmtree(folder)
     for each in by_types._all:

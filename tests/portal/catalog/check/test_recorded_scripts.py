@@ -14,7 +14,7 @@ from benchmarks.registries import REGISTRIES, read_sources
 from portal.catalog.check.checker import Checker, open_checker
 from portal.catalog.check.diagnostics import Diagnostic
 from portal.library.library import Library
-from tests.portal.catalog.check.small_library import prepared, snapshot, stubs
+from tests.portal.catalog.check.small_library import prepared, snapshot
 
 pytestmark = [
     pytest.mark.skipif(not REGISTRIES.exists(), reason="the recordings are kept beside the repository"),
@@ -48,9 +48,8 @@ def library() -> Library:
 @pytest.fixture(scope="module")
 async def checker(library: Library, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Checker]:
     folder = tmp_path_factory.mktemp("stubs")
-    changed = stubs(folder, library)
     async with open_checker(folder) as opened:
-        await opened.update(library, changed)
+        await opened.update(library, opened.write(library))
         yield opened
 
 
