@@ -88,20 +88,17 @@ class UnreachableError(CallError):
     """The upstream is down or does not answer. A fallback may answer instead."""
 
 
-def refused(qualified: str, decision: "Decision", code: str | None = None) -> RuleError:
-    """The error of a refused call: the rule, and what the script can do. `code` overrides the decision's.
-
-    The log says how the operator can grant it.
-    """
+def refused(qualified: str, decision: "Decision") -> RuleError:
+    """The error of a refused call: the rule, and what the script can do. The log says how the operator can grant it."""
     import structlog
 
-    code = code or decision.code
-    why = _WHY.get(code, "was not called")
+    why = _WHY.get(decision.code, "was not called")
     hint = f"{decision.advice} {ASK_OPERATOR}".strip()
     message = f"{qualified} {why}: {decision.reason}"
     told = {"rule": decision.rule, "where": decision.where}
-    structlog.get_logger().info("call_refused", function=qualified, code=code, **told, fix=decision.fix)
-    return RuleError(code, message, hint, **told)
+    log = structlog.get_logger()
+    log.info("call_refused", function=qualified, code=decision.code, **told, fix=decision.fix)
+    return RuleError(decision.code, message, hint, **told)
 
 
 def approval_required(qualified: str, tool: "Decision") -> RuleError:

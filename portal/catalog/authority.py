@@ -285,7 +285,7 @@ class Authorization:
 
         Refused calls, and calls that wait for approval, do not count towards budgets.
         """
-        decision, code, manifest = request.tool, request.tool.code, self.authority.manifest
+        decision, manifest = request.tool, self.authority.manifest
         arguments: dict[str, Json] = {}
         if decision.granted:
             arguments = request.arguments()
@@ -294,9 +294,9 @@ class Authorization:
             flow = decide_flow(manifest, self.sources, request.destination)
             decision = decision if flow.granted else flow
         if decision.granted and request.tool.budgets:
-            decision, code = self._within_budgets(request.tool)
+            decision = self._within_budgets(request.tool)
         if not decision.granted:
-            return refused(request.function, decision, code)
+            return refused(request.function, decision)
         if (asks or request.tool.asks) and not is_approved:
             return ApprovalNeeded(request, arguments, request.tool.asks, request.tool.asks_where)
         is_recorded = self.audit.allowed(request.seq, request.function, decision, arguments)
@@ -317,13 +317,13 @@ class Authorization:
 
         Raises WithheldError: it must not be sent.
         """
-        decision, code = request.tool, request.tool.code
+        decision = request.tool
         if decision.granted and decision.conditions != permit.conditions:
             decision = decide_arguments(self.authority.manifest, request.tool, permit.arguments)
         if decision.granted and was_seen:
-            decision, code = self._within_budgets(request.tool)
+            decision = self._within_budgets(request.tool)
         if not decision.granted:
-            raise WithheldError(refused(request.function, decision, code))
+            raise WithheldError(refused(request.function, decision))
         if request.tool.asks and not permit.is_approved:
             raise WithheldError(approval_required(request.function, request.tool))
         if not permit.is_recorded and not request.hints.readonly:
@@ -360,7 +360,7 @@ class Authorization:
         }
         self._note(seq, tuple(known[each] for each in keys if each in known))
 
-    def _within_budgets(self, tool: Decision) -> tuple[Decision, str]:
+    def _within_budgets(self, tool: Decision) -> Decision:
         for budget in tool.budgets:
             if budget.calls is not None and self._made[budget.keys] >= budget.calls:
                 code = "tool_budget"
@@ -376,8 +376,8 @@ class Authorization:
                 continue
             rule = f"{'.'.join(map(str, budget.keys[:-1]))}: {reason}"
             where = self.authority.manifest.where(*budget.keys)
-            return replace(tool, verdict="deny", rule=rule, where=where, advice=advice), code
-        return tool, ""
+            return replace(tool, verdict="deny", code=code, rule=rule, where=where, advice=advice)
+        return tool
 
     def _count(self, request: CallRequest) -> None:
         self._note(request.seq, request.tool.budgets)
