@@ -172,8 +172,11 @@ async def fallback(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
 
 async def authorize(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
     """Decide whether the call may be made, in the script's order. A permitted one is audited and counts to budgets."""
-    refusal = await _decided(run, attempt, attempt.call.arguments)
-    return refusal or await pass_on(run, attempt, rest)
+    decided = await _decide_in_turn(run, attempt, attempt.call.arguments)
+    if isinstance(decided, CallError):
+        return _refuse(run, attempt, decided)
+    attempt.decided = decided
+    return await pass_on(run, attempt, rest)
 
 
 async def ask(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
@@ -187,8 +190,11 @@ async def ask(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
     arguments = await run.waits.approval(attempt.call, needed, partial(_digest, run, attempt))
     if isinstance(arguments, CallError):
         return _refuse(run, attempt, arguments)
-    refusal = await _decided(run, attempt, arguments, is_approved=True)
-    return refusal or await pass_on(run, attempt, rest)
+    decided = await _decide_in_turn(run, attempt, arguments, is_approved=True)
+    if isinstance(decided, CallError):
+        return _refuse(run, attempt, decided)
+    attempt.decided = decided
+    return await pass_on(run, attempt, rest)
 
 
 async def ready(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
@@ -208,8 +214,7 @@ async def intend(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
     """Journal that the call will be made, unless it may be repeated after a crash."""
     call = attempt.call
     if run.journal is not None and not _may_repeat(run, attempt):
-        error = await run.journal.intend(call.seq, call.function)
-        if error is not None:
+        if (error := await run.journal.intend(call.seq, call.function)) is not None:
             return _refuse(run, attempt, error)
         attempt.decided = replace(attempt.permitted, is_held=partial(run.journal.is_held, call.seq))
     return await pass_on(run, attempt, rest)
@@ -217,13 +222,10 @@ async def intend(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
 
 async def record(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
     """Wait until the call is in the audit log, unless its tool declares that it only reads."""
-    permit, function = attempt.permitted, attempt.function
-    if permit.unwritten is not None:
-        if function is not None and run.is_readonly(function):
-            attempt.decided = replace(permit, is_recorded=permit.unwritten.is_written)
-        elif not await permit.unwritten.written():
-            return _refuse(run, attempt, unrecorded(attempt.call.function))
-    return await pass_on(run, attempt, rest)
+    unwritten, function = attempt.permitted.unwritten, attempt.function
+    if unwritten is None or (function is not None and run.is_readonly(function)) or await unwritten.written():
+        return await pass_on(run, attempt, rest)
+    return _refuse(run, attempt, unrecorded(attempt.call.function))
 
 
 async def send(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
@@ -302,10 +304,10 @@ def _described(run: RunContext, docs_search: DocsSearch, attempt: Attempt) -> di
     return row or run.absence(next(iter(run.snapshot.withheld(name)), name), attempt.entry)
 
 
-async def _decided(
+async def _decide_in_turn(
     run: RunContext, attempt: Attempt, arguments: dict[str, Json], *, is_approved: bool = False
-) -> Outcome | None:
-    """Decide about an attempt with these arguments, after all earlier calls. Returns the outcome of a refusal."""
+) -> Permit | CallError | ApprovalNeeded:
+    """Decide about an attempt with these arguments, after all earlier calls."""
     call, journal = attempt.call, run.journal
     # If the rule is gone since then, a denial still holds, and so do the arguments that a person wrote. Read before its
     # turn: while the store cannot be read, other calls go on.
@@ -318,11 +320,7 @@ async def _decided(
     async with turn if is_long or turn.locked() else nullcontext():
         if is_long:
             await anyio.lowlevel.checkpoint()
-        decided = _decide(run, attempt, arguments, asks=asks, is_approved=is_approved)
-    if isinstance(decided, CallError):
-        return _refuse(run, attempt, decided)
-    attempt.decided = decided
-    return None
+        return _decide(run, attempt, arguments, asks=asks, is_approved=is_approved)
 
 
 def _decide(

@@ -236,7 +236,7 @@ class Permit:
     is_recorded: bool
     is_approved: bool
     unwritten: Batch | None = None
-    """Waits until the call is in the audit log; None if it already is."""
+    """The batch of the audit log with a recorded call that is not written yet; None if it is written already."""
     is_held: Callable[[], bool] = lambda: True
     """Whether this portal still holds the run, if the call may be sent once only."""
 
@@ -326,7 +326,8 @@ class Authorization:
             raise WithheldError(refused(request.function, decision))
         if request.tool.asks and not permit.is_approved:
             raise WithheldError(approval_required(request.function, request.tool))
-        if not permit.is_recorded and not request.hints.readonly:
+        is_written = permit.unwritten is None or permit.unwritten.is_written
+        if not (permit.is_recorded and is_written) and not request.hints.readonly:
             raise WithheldError(unrecorded(request.function))
         if not permit.is_held():
             message = (

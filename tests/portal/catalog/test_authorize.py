@@ -17,6 +17,7 @@ from portal.catalog.authority import (
     WithheldError,
 )
 from portal.library.library import Library, LibrarySource
+from portal.records.audit.audit import Batch
 from portal.records.ledger import Entry
 from sandbox_runtime.call_port import CallError
 from tests.portal.clients import one_chatty
@@ -159,7 +160,7 @@ def act(declared: Json) -> RecordedTool:
     return RecordedTool("act", "", schema("path", path={"type": "string"}), None, declared, None)
 
 
-def sent(folder: Path, tools: Json, before: Json, now: Json, *, is_recorded: bool = True) -> str:
+def sent(folder: Path, tools: Json, before: Json, now: Json, **audited: Any) -> str:
     """The code of the refusal to send a permitted call whose tool declares something else now; "" if it is sent."""
     written = write_manifest(folder, {"up": {"command": "up"}}, capabilities={"tools": tools})
     authorization = Authorization(Authority.fixed(load_manifest(written, {})), set())
@@ -171,7 +172,7 @@ def sent(folder: Path, tools: Json, before: Json, now: Json, *, is_recorded: boo
     permit, entry = authorization.authorize(request(before)), Entry(1, "up.act", 0.0)
     assert isinstance(permit, Permit)
     try:
-        authorization.confirm(request(now), replace(permit, is_recorded=is_recorded), entry, was_seen=False)
+        authorization.confirm(request(now), replace(permit, **audited), entry, was_seen=False)
     except WithheldError as error:
         assert entry.state == "not_started"
         return error.call_error.code
@@ -199,9 +200,11 @@ def test_rules_for_what_the_tool_declares_when_it_is_sent_hold(
     assert sent(tmp_path, tools, {}, {now: True}) == code
 
 
-def test_unwritten_call_is_not_sent_to_what_reads_no_more(tmp_path: Path) -> None:
-    assert sent(tmp_path, {}, READS, READS, is_recorded=False) == ""
-    assert sent(tmp_path, {}, READS, {}, is_recorded=False) == "audit_failed"
+@pytest.mark.parametrize("audited", [{"is_recorded": False}, {"unwritten": Batch()}])
+def test_unwritten_call_is_not_sent_to_what_reads_no_more(tmp_path: Path, audited: Any) -> None:
+    assert sent(tmp_path, {}, READS, READS, **audited) == ""
+    assert sent(tmp_path, {}, READS, {}, **audited) == "audit_failed"
+    assert sent(tmp_path, {}, READS, {}, unwritten=Batch(is_written=True)) == ""
 
 
 async def requests(portal: Opened) -> tuple[Authorization, Any]:
