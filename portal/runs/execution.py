@@ -2,7 +2,8 @@
 
 import re
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -37,7 +38,7 @@ from portal.runs.answer import Answer, at_line
 from portal.runs.journal import Journal, unwritten
 from portal.runs.past import Piece, RunHead, new_run_id
 from portal.runs.service import Runs
-from portal.runs.sessions import SessionError, Sessions
+from portal.runs.sessions import Sessions
 from portal.runs.trail import Note
 from portal.runs.waits import Waits
 from portal.runs.workspaces import SharedWorkspace
@@ -103,6 +104,7 @@ class Segment:
     """A segment of a run in its sandbox. `context` has the snapshot of its beginning; `notices` say how it runs."""
 
     piece: Piece
+    sandbox: Sandbox
     limits: RunLimits
     notices: Sequence[str]
     session: Session | None
@@ -215,60 +217,60 @@ class Execution:
     async def _run(
         self, piece: Piece, ledger: Ledger, channel: ClientChannel, audit: RunAudit, note: Note
     ) -> Answer:
-        """Do a segment's work in a sandbox, with its session, files and journal."""
-        head, manifest = piece.head, self.authority.manifest
-        request, caller, limits = head.request, head.caller, RunLimits.of(manifest, head)
-        notices = (*limits.notices, *([] if manifest.portal.upstreams else [NO_UPSTREAMS]))
-        channel.stage("waiting for a sandbox process; the first one on a machine is compiled")
+        """Open a segment, do its work, and say whether its session goes on."""
         try:
-            sandbox = await self.sandbox(head.kernel)
+            async with self._opened(piece, ledger, channel, audit, note) as segment:
+                answer = await self._journaled(segment)
         except RunsError as error:
             return _refused(piece.run_id, error)
-        try:
-            capabilities = manifest.portal.capabilities
-            async with (
-                self.sessions.use(sandbox, request.session, caller) as session,
-                open_grants(capabilities, self.files, session, caller.tenant, piece.run_id) as grants,
-            ):
-                history = self.sessions.history(session)
-                history.sources.update(head.sources)
-                authorization = Authorization(self.authority, history.sources, audit)
-                ledger.files = grants.files
-                if grants.files is not None:
-                    grants.files.operations = piece.past.file_operations
-                is_journaled = session is None and self.runs.store is not None
-                recording = self._recording(piece, grants) if is_journaled else None
-                journal = note.journal = self.runs.journal(piece, recording, ledger, authorization)
-                if journal is not None and grants.files is not None:
-                    grants.files.before_change = journal.before_change
-                if self.workspace is not None and grants.files is not None:
-                    self.workspace.watch(grants.files, authorization, journal)
-                own = CallerUpstreams(
-                    self.gateway.accounts, manifest, caller, channel, limits.limits.wall_seconds / 2
-                )
-                fetcher = self.gateway.fetchers.of_run(manifest, piece.past.fetches)
-                began = head.began if isinstance(recording, Repetition) else inf
-                context = RunContext(
-                    gateway=self.gateway,
-                    snapshot=await self.catalog.settled(),
-                    authorization=authorization,
-                    own=own,
-                    ledger=ledger,
-                    broker=Broker(own, authorization, self.gateway.observations, fetcher, began, head.kernel),
-                    docs_search=self.docs_search,
-                    history=history,
-                    journal=journal,
-                    waits=Waits(self.runs, journal, caller.run_owner, authorization, channel),
-                    notices=CallNotices() if journal is None else journal.notices,
-                )
-                segment = Segment(piece, limits, notices, session, grants, recording, journal, context, note)
-                answer = await self._journaled(segment, sandbox)
-            identifier = session.id if session is not None and session.alive else None
-        except SessionError as error:
-            return _refused(piece.run_id, error)
-        is_lost = request.session is not None and identifier is None
-        lost = ["the session ended with this run; its variables are lost"] * is_lost
-        return replace(answer, session=identifier, notices=(*answer.notices, *lost))
+        if (session := segment.session) is None or session.alive:
+            return answer if session is None else replace(answer, session=session.id)
+        lost = "the session ended with this run; its variables are lost"
+        return replace(answer, notices=(*answer.notices, lost))
+
+    @asynccontextmanager
+    async def _opened(
+        self, piece: Piece, ledger: Ledger, channel: ClientChannel, audit: RunAudit, note: Note
+    ) -> AsyncIterator[Segment]:
+        """Open a segment: its sandbox, session, files and journal. Raises RunsError: no sandbox, or no session."""
+        head, caller, manifest = piece.head, piece.head.caller, self.authority.manifest
+        capabilities, limits = manifest.portal.capabilities, RunLimits.of(manifest, head)
+        channel.stage("waiting for a sandbox process; the first one on a machine is compiled")
+        sandbox = await self.sandbox(head.kernel)
+        async with (
+            self.sessions.use(sandbox, head.request.session, caller) as session,
+            open_grants(capabilities, self.files, session, caller.tenant, piece.run_id) as grants,
+        ):
+            history = self.sessions.history(session)
+            history.sources.update(head.sources)
+            authorization = Authorization(self.authority, history.sources, audit)
+            is_journaled = session is None and self.runs.store is not None
+            recording = self._recording(piece, grants) if is_journaled else None
+            journal = note.journal = self.runs.journal(piece, recording, ledger, authorization)
+            if (files := grants.files) is not None:
+                ledger.files, files.operations = files, piece.past.file_operations
+                files.before_change = None if journal is None else journal.before_change
+                if self.workspace is not None:
+                    self.workspace.watch(files, authorization, journal)
+            most_seconds = limits.limits.wall_seconds / 2
+            own = CallerUpstreams(self.gateway.accounts, manifest, caller, channel, most_seconds)
+            fetcher = self.gateway.fetchers.of_run(manifest, piece.past.fetches)
+            began = head.began if isinstance(recording, Repetition) else inf
+            context = RunContext(
+                gateway=self.gateway,
+                snapshot=await self.catalog.settled(),
+                authorization=authorization,
+                own=own,
+                ledger=ledger,
+                broker=Broker(own, authorization, self.gateway.observations, fetcher, began, head.kernel),
+                docs_search=self.docs_search,
+                history=history,
+                journal=journal,
+                waits=Waits(self.runs, journal, caller.run_owner, authorization, channel),
+                notices=CallNotices() if journal is None else journal.notices,
+            )
+            notices = (*limits.notices, *([] if manifest.portal.upstreams else [NO_UPSTREAMS]))
+            yield Segment(piece, sandbox, limits, notices, session, grants, recording, journal, context, note)
 
     def _recording(self, piece: Piece, grants: RunGrants) -> Recording:
         """A new recording, or one that begins with the record of earlier segments."""
@@ -277,20 +279,20 @@ class Execution:
             return Recording()
         return Repetition(record.with_environment(grants.environment), goes_on=True, mask=self.runs.mask)
 
-    async def _journaled(self, segment: Segment, sandbox: Sandbox) -> Answer:
+    async def _journaled(self, segment: Segment) -> Answer:
         """Do a segment's work, and write the run's end.
 
         If the run was suspended, or ended by someone else, the store has its answer.
         """
         journal = segment.journal
         if journal is None:
-            return await self._execute_code(segment, sandbox)
+            return await self._execute_code(segment)
         answer: Answer | None = None
         run, live = segment.piece.run_id, self.runs.live
         live[run] = journal
         try:
             with journal.scope:
-                answer = await self._execute_code(segment, sandbox)
+                answer = await self._execute_code(segment)
             if answer is not None:
                 await journal.finish(answer)
                 return answer
@@ -318,15 +320,14 @@ class Execution:
             log.error("runs_not_read", run=run, error=str(error))
             return Answer("waiting", run)
 
-    async def _execute_code(self, segment: Segment, sandbox: Sandbox) -> Answer:
+    async def _execute_code(self, segment: Segment) -> Answer:
         """Prepare the script, wait for its upstreams, check it, run it, and answer."""
         if isinstance(segment.recording, Repetition):
-            return await self._go_on(segment, segment.recording, sandbox)
-        code, run_limits, context = segment.piece.head.request.code, segment.limits, segment.context
-        caller, ledger, stage = context.own.caller, context.ledger, context.own.channel.stage
-        limits, where, began = run_limits.limits, run_limits.where, time.perf_counter()
+            return await self._go_on(segment, segment.recording)
+        code, limits, context = segment.piece.head.request.code, segment.limits, segment.context
+        caller, stage, began = context.own.caller, context.own.channel.stage, time.perf_counter()
         within = segment.session, caller.queue_key, segment.grants, segment.recording, len(code)
-        async with sandbox.run(limits, where, *within) as run:
+        async with segment.sandbox.run(limits.limits, limits.where, *within) as run:
             self.gateway.telemetry.queue_wait.record(time.perf_counter() - began)
             # Results of earlier runs are read while the worker parses, which is another process.
             prepared = await run.prepare(code, context.snapshot.namespaces, self.catalog.fresh)
@@ -351,14 +352,14 @@ class Execution:
             try:
                 result = await run.execute(snapshot.table(prepared.names, context.kernel), calls, calls)
             except anyio.get_cancelled_exc_class():
-                ledger.stdout = run.stdout
+                context.ledger.stdout = run.stdout
                 raise
             return self._answered(result, segment, notices, code)
 
-    async def _go_on(self, segment: Segment, repetition: Repetition, sandbox: Sandbox) -> Answer:
+    async def _go_on(self, segment: Segment, repetition: Repetition) -> Answer:
         """Go on where the record of a run ends. The script is not checked again: it was when it began."""
         script, component = repetition.replayed.script, repetition.replayed.origin.component
-        names, context = frozenset(_WORD.findall(script)), segment.context
+        names, context, sandbox = frozenset(_WORD.findall(script)), segment.context, segment.sandbox
         await self._await_mentioned(context.snapshot, Prepared(script, names))
         calls = Pipeline(replace(context, snapshot=await self.catalog.fresh()))
         try:
@@ -376,10 +377,9 @@ class Execution:
 
     def _answered(self, result: RunResult, segment: Segment, notices: Sequence[str], code: str) -> Answer:
         ledger, error, journal = segment.context.ledger, result.error, segment.journal
-        ms = round(result.wall_ms, 1)
         self.gateway.telemetry.result_bytes.add(result.answers_bytes)
         segment.note.result_bytes = result.answers_bytes
-        told = {"calls": ledger.calls, "ms": ms, **segment.piece.head.kernel_told}
+        told = {"calls": ledger.calls, "ms": round(result.wall_ms, 1), **segment.piece.head.kernel_told}
         log.info("script_ran", run=ledger.run_id, error=error and error.code, **told)
         if journal is not None:  # it has those of earlier segments, too
             notices = journal.head.notices
