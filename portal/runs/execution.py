@@ -76,36 +76,31 @@ AwaitUpstreams: TypeAlias = Callable[[Fleet, Collection[str]], Awaitable[object]
 """Waits until these upstreams have started, or until their time to start is over."""
 
 
-@dataclass(frozen=True)
-class RunLimits:
-    """The limits of one run. `where` gives the place that sets a limit; `notices` say what was lowered."""
-
-    limits: Limits
-    where: Callable[[str], str]
-    notices: tuple[str, ...]
-
-    @classmethod
-    def of(cls, manifest: Manifest, head: RunHead) -> "RunLimits":
-        name, limits = manifest.portal.capabilities.limits.of_run(head.is_background)
-        place = partial(manifest.where, "capabilities", "limits")
-        where, most = place(name), limits.wall_seconds
-        wall = where if name == "wall_seconds" else f"{name}, {where}"
-        seconds = head.request.timeout_seconds or most
-        if seconds < most:
-            limits, wall = limits.model_copy(update={"wall_seconds": seconds}), "timeout_seconds of this call"
-        lowered = f"timeout_seconds {seconds:g} was lowered to limits.{name} = {most:g} ({where})"
-        notice = f"{lowered}; `await portal.sleep({_HOURS[head.kernel]})` can wait longer"
-        notices = (notice,) if seconds > most else ()
-        return cls(limits, lambda limit: wall if limit == "wall_seconds" else place(limit), notices)
+def run_limits(manifest: Manifest, head: RunHead) -> tuple[Limits, Callable[[str], str], tuple[str, ...]]:
+    """The limits of one run, what gives the place that sets a limit, and notices of what was lowered."""
+    name, limits = manifest.portal.capabilities.limits.of_run(head.is_background)
+    place = partial(manifest.where, "capabilities", "limits")
+    where, most = place(name), limits.wall_seconds
+    wall = where if name == "wall_seconds" else f"{name}, {where}"
+    seconds = head.request.timeout_seconds or most
+    if seconds < most:
+        limits, wall = limits.model_copy(update={"wall_seconds": seconds}), "timeout_seconds of this call"
+    lowered = f"timeout_seconds {seconds:g} was lowered to limits.{name} = {most:g} ({where})"
+    notice = f"{lowered}; `await portal.sleep({_HOURS[head.kernel]})` can wait longer"
+    notices = (notice,) if seconds > most else ()
+    return limits, lambda limit: wall if limit == "wall_seconds" else place(limit), notices
 
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """A segment of a run in its sandbox. `context` has the snapshot of its beginning; `notices` say how it runs."""
+    """A segment of a run in its sandbox. `where` gives the place that sets a limit. `notices` say how it runs.
+    `context` has the snapshot of its beginning.
+    """
 
     piece: Piece
     sandbox: Sandbox
-    limits: RunLimits
+    limits: Limits
+    where: Callable[[str], str]
     notices: Sequence[str]
     session: Session | None
     grants: RunGrants
@@ -223,8 +218,11 @@ class Execution:
                 answer = await self._journaled(segment)
         except RunsError as error:
             return _refused(piece.run_id, error)
-        if (session := segment.session) is None or session.alive:
-            return answer if session is None else replace(answer, session=session.id)
+        session = segment.session
+        if session is None:
+            return answer
+        if session.alive:
+            return replace(answer, session=session.id)
         lost = "the session ended with this run; its variables are lost"
         return replace(answer, notices=(*answer.notices, lost))
 
@@ -234,7 +232,8 @@ class Execution:
     ) -> AsyncIterator[Segment]:
         """Open a segment: its sandbox, session, files and journal. Raises RunsError: no sandbox, or no session."""
         head, caller, manifest = piece.head, piece.head.caller, self.authority.manifest
-        capabilities, limits = manifest.portal.capabilities, RunLimits.of(manifest, head)
+        capabilities = manifest.portal.capabilities
+        limits, where, lowered = run_limits(manifest, head)
         channel.stage("waiting for a sandbox process; the first one on a machine is compiled")
         sandbox = await self.sandbox(head.kernel)
         async with (
@@ -248,12 +247,12 @@ class Execution:
             recording = self._recording(piece, grants) if is_journaled else None
             journal = note.journal = self.runs.journal(piece, recording, ledger, authorization)
             if (files := grants.files) is not None:
-                ledger.files, files.operations = files, piece.past.file_operations
+                ledger.files = files
+                files.operations = piece.past.file_operations
                 files.before_change = None if journal is None else journal.before_change
                 if self.workspace is not None:
                     self.workspace.watch(files, authorization, journal)
-            most_seconds = limits.limits.wall_seconds / 2
-            own = CallerUpstreams(self.gateway.accounts, manifest, caller, channel, most_seconds)
+            own = CallerUpstreams(self.gateway.accounts, manifest, caller, channel, limits.wall_seconds / 2)
             fetcher = self.gateway.fetchers.of_run(manifest, piece.past.fetches)
             began = head.began if isinstance(recording, Repetition) else inf
             context = RunContext(
@@ -269,8 +268,10 @@ class Execution:
                 waits=Waits(self.runs, journal, caller.run_owner, authorization, channel),
                 notices=CallNotices() if journal is None else journal.notices,
             )
-            notices = (*limits.notices, *([] if manifest.portal.upstreams else [NO_UPSTREAMS]))
-            yield Segment(piece, sandbox, limits, notices, session, grants, recording, journal, context, note)
+            notices = (*lowered, *([] if manifest.portal.upstreams else [NO_UPSTREAMS]))
+            yield Segment(
+                piece, sandbox, limits, where, notices, session, grants, recording, journal, context, note
+            )
 
     def _recording(self, piece: Piece, grants: RunGrants) -> Recording:
         """A new recording, or one that begins with the record of earlier segments."""
@@ -324,10 +325,10 @@ class Execution:
         """Prepare the script, wait for its upstreams, check it, run it, and answer."""
         if isinstance(segment.recording, Repetition):
             return await self._go_on(segment, segment.recording)
-        code, limits, context = segment.piece.head.request.code, segment.limits, segment.context
+        code, context = segment.piece.head.request.code, segment.context
         caller, stage, began = context.own.caller, context.own.channel.stage, time.perf_counter()
         within = segment.session, caller.queue_key, segment.grants, segment.recording, len(code)
-        async with segment.sandbox.run(limits.limits, limits.where, *within) as run:
+        async with segment.sandbox.run(segment.limits, segment.where, *within) as run:
             self.gateway.telemetry.queue_wait.record(time.perf_counter() - began)
             # Results of earlier runs are read while the worker parses, which is another process.
             prepared = await run.prepare(code, context.snapshot.namespaces, self.catalog.fresh)
@@ -365,8 +366,8 @@ class Execution:
         try:
             if component != sandbox.component:
                 sandbox = await self.runs.components.sandbox(component, sandbox.kernel.name)
-            who, where = f"{context.own.caller.queue_key} resumed", segment.limits.where
-            result = await resume(sandbox, repetition, where, calls, calls, caller=who, grants=segment.grants)
+            who, where, grants = f"{context.own.caller.queue_key} resumed", segment.where, segment.grants
+            result = await resume(sandbox, repetition, where, calls, calls, caller=who, grants=grants)
         except ReplayInterruptedError as error:
             message = f"the run could not be resumed: {error}"
             return _failed(segment, "error", RunError(error.code, message, hint=_DID_BEFORE))
@@ -385,8 +386,7 @@ class Execution:
             notices = journal.head.notices
         own = [*segment.context.notices.lines(), *result.notices]
         if result.stdout_bytes_dropped:
-            limits, where = segment.limits.limits, segment.limits.where("stdout_bytes")
-            limit = f"limits.stdout_bytes = {limits.stdout_bytes:,} ({where})"
+            limit = f"limits.stdout_bytes = {segment.limits.stdout_bytes:,} ({segment.where('stdout_bytes')})"
             own.append(f"stdout: {result.stdout_bytes_dropped:,} bytes over {limit} were dropped")
         return Answer(
             status="ok" if error is None else "error",

@@ -9,7 +9,7 @@ from manifests.loader import load_manifest
 from portal.base.caller import LOCAL
 from portal.base.requests import ExecuteCode
 from portal.records.ledger import MAX_ROWS, Ledger, not_done
-from portal.runs.execution import RunLimits
+from portal.runs.execution import run_limits
 from portal.runs.past import RunHead
 from sandbox_runtime.call_port import CallError
 from tests.portal.peers import (
@@ -45,10 +45,10 @@ def test_a_shorter_timeout_is_kept_and_a_longer_one_lowered_and_told(
 ) -> None:
     manifest = load_manifest(write_manifest(tmp_path, {}, capabilities={"limits": limits}), {})
     head = RunHead(ExecuteCode("1", timeout_seconds=asked), LOCAL, None, is_background=is_background)
-    found = RunLimits.of(manifest, head)
-    assert found.limits.wall_seconds == seconds
-    assert where in found.where("wall_seconds")
-    assert [f"lowered to limits.{lowered}" in each for each in found.notices] == [True] * bool(lowered)
+    found, place, notices = run_limits(manifest, head)
+    assert found.wall_seconds == seconds
+    assert where in place("wall_seconds")
+    assert [f"lowered to limits.{lowered}" in each for each in notices] == [True] * bool(lowered)
 
 
 async def test_an_answer_has_these_fields(tmp_path: Path) -> None:
