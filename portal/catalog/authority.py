@@ -294,7 +294,7 @@ class Authorization:
             flow = decide_flow(manifest, self.sources, request.destination)
             decision = decision if flow.granted else flow
         if decision.granted and request.tool.budgets:
-            decision = self._within_budgets(request.tool)
+            decision = self._within_budgets(decision)
         if not decision.granted:
             return refused(request.function, decision)
         if (asks or request.tool.asks) and not is_approved:
@@ -321,7 +321,7 @@ class Authorization:
         if decision.granted and decision.conditions != permit.conditions:
             decision = decide_arguments(self.authority.manifest, request.tool, permit.arguments)
         if decision.granted and was_seen:
-            decision = self._within_budgets(request.tool)
+            decision = self._within_budgets(decision)
         if not decision.granted:
             raise WithheldError(refused(request.function, decision))
         if request.tool.asks and not permit.is_approved:
@@ -361,8 +361,8 @@ class Authorization:
         }
         self._note(seq, tuple(known[each] for each in keys if each in known))
 
-    def _within_budgets(self, tool: Decision) -> Decision:
-        for budget in tool.budgets:
+    def _within_budgets(self, granted: Decision) -> Decision:
+        for budget in granted.budgets:
             if budget.calls is not None and self._made[budget.keys] >= budget.calls:
                 code = "tool_budget"
                 reason = f"this run has made its {budget.calls:,} calls of {budget.glob.pattern}"
@@ -377,8 +377,8 @@ class Authorization:
                 continue
             rule = f"{'.'.join(map(str, budget.keys[:-1]))}: {reason}"
             where = self.authority.manifest.where(*budget.keys)
-            return replace(tool, verdict="deny", code=code, rule=rule, where=where, advice=advice)
-        return tool
+            return replace(granted, verdict="deny", code=code, rule=rule, where=where, advice=advice)
+        return granted
 
     def _count(self, request: CallRequest) -> None:
         self._note(request.seq, request.tool.budgets)

@@ -12,15 +12,7 @@ from portal.records.ledger import MAX_ROWS, Ledger, not_done
 from portal.runs.execution import run_limits
 from portal.runs.past import RunHead
 from sandbox_runtime.call_port import CallError
-from tests.portal.peers import (
-    Peer,
-    never,
-    opened,
-    schema,
-    states,
-    tool,
-    write_manifest,
-)
+from tests.portal.peers import Peer, never, opened, schema, states, tool, write_manifest
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,14 @@ async def test_each_call_has_one_decision_before_and_one_outcome_after(tmp_path:
     assert verify([tmp_path / "audit.jsonl"]).problems == []
 
 
+async def test_rule_whose_condition_is_met_is_written_also_if_calls_are_counted(tmp_path: Path) -> None:
+    rules: list[Json] = [{"tool": "up.write", "where": {"n": {"equals": n}}} for n in (1, 2)]
+    tools: Json = {"tools": {"allow": rules, "budgets": [{"tool": "up.*", "calls": 2}]}}
+    async with opened(tmp_path, {"up": Peer(tool("write"))}, audit=AUDIT, capabilities=tools) as portal:
+        await portal.run("await up.write(n=1)\nawait up.write(n=2)")
+    assert len({each["where"] for each in events(tmp_path, "call_decided")}) == 2
+
+
 async def test_a_person_is_named_whole_and_of_an_mcp_session_only_a_hash_is_written(tmp_path: Path) -> None:
     """A caller who knows the id of a session may use it. A person's name may contain its words."""
     audit = await open_audit(load_manifest(write_manifest(tmp_path, {}, audit=AUDIT), {}))
