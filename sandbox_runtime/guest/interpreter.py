@@ -19,7 +19,7 @@ from sandbox_runtime.guest.library import Library
 from sandbox_runtime.guest.portal_module import PortalModule, ResultLimitError
 from sandbox_runtime.guest.script import Script, unawaited_notices
 from sandbox_runtime.guest.tracebacks import describe, describe_syntax, innermost_line
-from sandbox_runtime.guest.values import NotJsonError, encode_value, patch_json
+from sandbox_runtime.guest.values import NotJsonError, decode, encode_value, patch_json
 
 _INTERNAL = __file__.rpartition("guest")[0]
 _PARSER_STACK = "Parser stack overflowed"  # a MemoryError that is unrelated to memory
@@ -50,9 +50,9 @@ class Interpreter:
             unchanged = frozenset(name for name in names if self._library.is_itself(name, own))
             script = Script.parse(text, unchanged, (names | own.keys()) - unchanged)
         except MemoryError as error:
-            return json.dumps({"error": self._error(error)})
+            return encode_value({"error": self._error(error)})[0]
         except Exception as error:  # noqa: BLE001  # any error while parsing is the script's mistake
-            return json.dumps({"error": describe_syntax(error, text)})
+            return encode_value({"error": describe_syntax(error, text)})[0]
         self._script = script
         usage = script.usage
         prepared = {
@@ -63,13 +63,13 @@ class Interpreter:
             "problems": usage.problems if usage else [],
             "unguarded_lines": usage.unguarded_lines if usage else [],
         }
-        return json.dumps(prepared)
+        return encode_value(prepared)[0]
 
     def execute(self, settings: str) -> str:
         """Run the prepared script. Returns a JSON header in one line, then the JSON of the value."""
         script, self._script = self._script, None
         assert script is not None
-        self._begin(script, json.loads(settings))
+        self._begin(script, decode(settings))
         header: dict[str, Any] = {}
         value = "null"
         notices: list[str] = []

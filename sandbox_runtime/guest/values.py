@@ -15,8 +15,7 @@ import pathlib
 import re
 import types
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
 from sys import get_int_max_str_digits, set_int_max_str_digits
 from typing import Any
 
@@ -31,7 +30,12 @@ _MAX_PLACES = 3  # named in one notice
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 _REPLACED = "characters that are not Unicode text (lone surrogates) became U+FFFD"
 _TOO_MANY_DIGITS = f"an integer of more than {MAX_DIGITS:,} digits"
-_encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+_inside: dict[int, object] = {}  # the containers that are being encoded, by identity
+# The encoder of `json` makes one like this for each value.
+_encoder = json.encoder.c_make_encoder(  # type: ignore[attr-defined]
+    _inside, json.JSONEncoder().default, json.encoder.encode_basestring, None, ":", ",", False, False, False
+)
+_decoder = json.JSONDecoder()
 
 
 class NotJsonError(TypeError):
@@ -126,38 +130,32 @@ def encode_arguments(function: str, arguments: dict[str, object]) -> tuple[str, 
 
 
 def decode(text: str) -> Any:
-    """Parse JSON from the host."""
-    with _digits_limited_to(MAX_DIGITS):
-        return _decoder.decode(text)
-
-
-_decoder = json.JSONDecoder()
+    """Parse JSON from the host, which has no space before it."""
+    return _with_digits(MAX_DIGITS, _decoder.raw_decode, text)[0]
 
 
 def _encode(value: object) -> str:
-    with _digits_limited_to(MAX_DIGITS):
-        return _encoder.encode(value)
+    try:
+        return "".join(_with_digits(MAX_DIGITS, _encoder, value, 0))
+    finally:
+        _inside.clear()  # an error leaves some
 
 
-def _digits_limited_to(digits: int) -> AbstractContextManager[None]:
-    """Set the limit of integer digits, whatever a script has set; 0 means no limit."""
-    return nullcontext() if get_int_max_str_digits() == digits else _set_digits(digits)
-
-
-@contextmanager
-def _set_digits(digits: int) -> Iterator[None]:
+def _with_digits(digits: int, convert: Callable[..., Any], *values: object) -> Any:
+    """Convert with this limit of integer digits, whatever a script has set; 0 means no limit."""
     chosen = get_int_max_str_digits()
+    if chosen == digits:
+        return convert(*values)
     set_int_max_str_digits(digits)
     try:
-        yield
+        return convert(*values)
     finally:
         set_int_max_str_digits(chosen)
 
 
 def _digits(value: int) -> str:
     """All digits of an integer. The run's CPU limit bounds the work."""
-    with _digits_limited_to(0):
-        return int.__repr__(value)
+    return str(_with_digits(0, int.__repr__, value))
 
 
 class _Plain:
