@@ -47,8 +47,8 @@ class Interpreter:
         try:
             # Namespaces that no earlier run of the session has rebound, and the names that earlier runs bound.
             own, names = self._main.__dict__, self._library.namespaces
-            unchanged = frozenset(name for name in names if self._library.is_itself(name, own))
-            script = Script.parse(text, unchanged, (names | own.keys()) - unchanged)
+            rebound = {name for name in names & own.keys() if not self._library.is_itself(name, own)}
+            script = Script.parse(text, names - rebound, own.keys() - (names - rebound))
         except MemoryError as error:
             return encode_value({"error": self._error(error)})[0]
         except Exception as error:  # noqa: BLE001  # any error while parsing is the script's mistake
@@ -78,8 +78,9 @@ class Interpreter:
         except BaseException as error:  # noqa: BLE001  # anything a script raises is its result
             header["error"] = self._error(error)
         for name in ("stdout", "stderr"):
-            with contextlib.suppress(BaseException):  # a script may have put anything there
-                getattr(sys, name).flush()
+            if sys.__dict__.get(name) is not self._output:
+                with contextlib.suppress(BaseException):  # a script may have put anything there
+                    getattr(sys, name).flush()
         with contextlib.suppress(MemoryError):
             self._calls.end()
         unsaved = self._files.save()
@@ -118,7 +119,8 @@ class Interpreter:
         self._calls.begin()
         self._calls.argument_bytes = settings["argument_bytes"]
         self._portal.begin(settings["result_bytes"], settings.get("run_id", ""))
-        os.environ.update(settings.get("environment", ()))
+        if "environment" in settings:
+            os.environ.update(settings["environment"])
         if "files" in settings:
             self._files.mount(settings["files"])
         self._library.show(script.names, settings["library"])

@@ -19,13 +19,15 @@ from sandbox_runtime.guest.analysis.usage import Usage
 FILENAME = "script.py"
 _NEW_SCOPE = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _BLOCK_FIELDS = ("body", "orelse", "finalbody")
+_WORD = re.compile(r"\w+")
 _FENCE = re.compile(r"\s*(?:```|~~~)[\w ]*")
+_IGNORED: Any = [("ignore", None, Warning, None, 0)]  # a filter of `warnings`
 _MAX_SEARCHED = 100  # values of each container in the script's variables
 _DYNAMIC = frozenset({LIBRARY, "importlib", "__import__", "eval", "exec", "globals", "locals", "vars"})
 """Names with which a script can access a namespace by a string."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Script:
     """A compiled script.
 
@@ -51,12 +53,12 @@ class Script:
             ValueError, RecursionError, MemoryError: Python itself cannot parse the text.
         """
         text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # such as for a "\d" in the script
+        filters: Any = warnings.filters
+        warnings.filters = _IGNORED  # such as a warning of a "\d" in the script
+        try:
             text, tree, notices = _parse_leniently(text)
-            mentioned = namespaces.intersection(re.findall(r"\w+", text))
-            if not mentioned and LIBRARY not in text and "(" not in text:
-                return cls(text, mentioned, notices, None, *_compiled(tree))
+            if "(" not in text and LIBRARY not in text and namespaces.isdisjoint(_WORD.findall(text)):
+                return cls(text, frozenset(), notices, None, *_compiled(tree))
             names = Names(tree, namespaces, known)
             forgotten = forgotten_calls(names)
             usage = Usage(names, forgotten)
@@ -71,6 +73,8 @@ class Script:
                     told = [*notices, *await_notices(inserted), *hidden_notices(names)]
                     return cls(source, _named(names), told, usage, *compiled)
             return cls(text, _named(names), notices, usage, *_compiled(tree))
+        finally:
+            warnings.filters = filters
 
     def run(self, globals: dict[str, Any], drive: Callable[[Coroutine[Any, Any, Any]], Any]) -> Any:
         """Run the script in `globals`. Returns its value: its last expression, or its return value.
@@ -150,7 +154,7 @@ def _named(names: Names) -> frozenset[str]:
     if not found.isdisjoint(_DYNAMIC):
         for node in names.all_of(ast.Constant):
             if isinstance(node.value, str):
-                found.update(re.findall(r"\w+", node.value))
+                found.update(_WORD.findall(node.value))
     return names.namespaces & found
 
 
@@ -161,7 +165,8 @@ def _compiled(tree: ast.Module) -> tuple[tuple[CodeType, ...], str | None]:
     """
     if tree.body and _is_main_block(tree.body[-1]):
         tree.body[-1:] = tree.body[-1].body  # type: ignore[attr-defined]  # always true: it is the main module
-    assigned = _assigned(tree.body[-1]) if tree.body else None
+    has_value = not tree.body or isinstance(tree.body[-1], ast.Expr)
+    assigned = None if has_value else _assigned(tree.body[-1])
     if assigned is not None:
         end = ast.Name(assigned, ast.Load()) if _target(tree.body[-1]) else ast.Constant(...)
         value = ast.copy_location(end, tree.body[-1])
@@ -200,7 +205,8 @@ def _pieces(tree: ast.Module) -> tuple[CodeType, ...]:
         return (_code(tree, "exec"),)
     last = tree.body.pop()
     assert isinstance(last, ast.Expr)
-    return _code(tree, "exec"), _code(ast.Expression(last.value), "eval")
+    statements = (_code(tree, "exec"),) if tree.body else ()
+    return *statements, _code(ast.Expression(last.value), "eval")
 
 
 def _is_coroutine(code: CodeType) -> bool:
