@@ -147,7 +147,7 @@ def _candidate_sources(text: str) -> Iterator[tuple[str, str]]:
 def _named(names: Names) -> frozenset[str]:
     """The namespaces that the code may use, including in strings if it can access them so."""
     found = {name.partition(".")[0] for name in names.hidden.values()}
-    found |= {node.id for node in names.all_of(ast.Name)}
+    found |= names.ids
     found |= {node.attr for node in names.all_of(ast.Attribute)}
     found.update(part for node in names.all_of(ast.alias) for part in node.name.split("."))
     found.update(part for node in names.all_of(ast.ImportFrom) for part in (node.module or "").split("."))

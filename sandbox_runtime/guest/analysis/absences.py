@@ -47,17 +47,17 @@ def absences(names: Names, lines: Set[int], texts: Set[str]) -> Iterator[list[An
         yield [alias.lineno, "not_there", f"no module named {module!r}", hint]
     own = texts | {each.attr for each in names.all_of(ast.Attribute) if isinstance(each.ctx, ast.Store)}
     for member in names.all_of(ast.Attribute):
-        is_own = member.lineno not in lines or member.attr in own or member.attr.startswith("__")
-        if names.path(member) == (PORTAL, member.attr) and member.attr not in PORTAL_NAMES and not is_own:
+        if names.path(member) != (PORTAL, member.attr) or member.attr in PORTAL_NAMES:
+            continue
+        if member.lineno in lines and member.attr not in own and not member.attr.startswith("__"):
             near = difflib.get_close_matches(member.attr[:60], PORTAL_NAMES, len(PORTAL_NAMES), 0)
             yield [member.lineno, "not_there", f"portal has no {member.attr!r}", f"It has {', '.join(near)}."]
-    replaced = texts | {node.attr for node in names.all_of(ast.Attribute)}
-    for call in names.all_of(ast.Call):
-        name = call.func.id if isinstance(call.func, ast.Name) and not names.is_bound(call.func) else ""
-        if call.lineno not in lines or name not in _BUILTINS or is_conditional(names, call):
-            continue
-        if replaced.isdisjoint((name, "stdin")):
-            yield [call.lineno, *_BUILTINS[name]]
+    called = [call for call in names.all_of(ast.Call) if getattr(call.func, "id", "") in _BUILTINS]
+    for call in called:
+        replaced = texts | {node.attr for node in names.all_of(ast.Attribute)}
+        is_own = names.is_bound(call.func) or not replaced.isdisjoint((call.func.id, "stdin"))
+        if call.lineno in lines and not is_own and not is_conditional(names, call):
+            yield [call.lineno, *_BUILTINS[call.func.id]]
 
 
 def is_conditional(names: Names, node: ast.AST) -> bool:

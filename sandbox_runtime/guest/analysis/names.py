@@ -3,9 +3,11 @@
 import ast
 import builtins
 import importlib
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 LIBRARY = "tools"  # the package whose modules are the library's namespaces
@@ -47,6 +49,9 @@ class _Binding:
     function: ast.AST | None = None
 
 
+_NONE = _Binding((0, 0))
+
+
 @dataclass(eq=False)
 class Scope:
     """A module or a function, and the names it binds, including those of its classes, lambdas and comprehensions."""
@@ -70,19 +75,22 @@ class Names:
         self.module = Scope(tree, None)
         self.parents: dict[ast.AST, ast.AST] = {}
         self._children: dict[ast.AST, list[ast.AST]] = {}
-        self._by_kind: dict[type[ast.AST], list[Any]] = {}
+        self._by_kind: defaultdict[type[ast.AST], list[Any]] = defaultdict(list)
         self._scopes: dict[ast.AST, Scope] = {}
         self._paths: dict[ast.expr, Path | None] = {}
         self._meanings: dict[tuple[Scope, str], Path | None] = {}
         self._firsts: dict[tuple[Scope, str], _Position] = {}
+        self._perhaps = {LIBRARY, PORTAL, *self.namespaces}
+        """The names that may mean something of the library. No others have a path."""
         self.hidden: dict[ast.Name, str] = {}
         """Names that stand for others: `time` in `time.get_current_time` is `time_`; `mcp__git__log` is `git.log`."""
         self._read(tree)
+        self.ids: set[str] = {node.id for node in self.all_of(ast.Name)}
+        self._perhaps.update(name for name in self.ids if name.startswith("mcp__"))
 
     def all_of(self, *kinds: type[Any]) -> Iterator[Any]:
         """The nodes of these kinds, kind by kind, in the order of the script."""
-        for kind in kinds:
-            yield from self._by_kind.get(kind, ())
+        return chain(*[self._by_kind[kind] for kind in kinds])
 
     def walk(self, node: ast.AST) -> Iterator[ast.AST]:
         """A node and all below it."""
@@ -93,6 +101,8 @@ class Names:
 
     def path(self, node: ast.expr) -> Path | None:
         """The library path of a name or dotted name, or None."""
+        if isinstance(node, ast.Name) and node.id not in self._perhaps:
+            return None
         if node not in self._paths:
             self._paths[node] = self._path(node)
         return self._paths[node]
@@ -116,7 +126,7 @@ class Names:
 
     def is_bound(self, node: ast.Name) -> bool:
         """Whether the script, or an earlier one of the session, binds the name."""
-        return node.id in self.known or self._owner(node) is not None
+        return node.id in self.known or node.id in self.module.bindings or self._owner(node) is not None
 
     def only_value(self, node: ast.Name) -> ast.expr | None:
         """The value of a name that is bound exactly once, and not by an earlier script."""
@@ -131,7 +141,7 @@ class Names:
         """The binding of a name that is bound exactly once; else an empty one."""
         owner = self._owner(node)
         bindings = owner.bindings[node.id] if owner is not None else []
-        return bindings[0] if len(bindings) == 1 else _Binding((0, 0))
+        return bindings[0] if len(bindings) == 1 else _NONE
 
     def scope(self, node: ast.AST) -> Scope:
         return self._scopes[node]
@@ -213,13 +223,13 @@ class Names:
             node, scope = todo.pop()
             kind = node.__class__
             self._scopes[node] = scope
-            self._by_kind.setdefault(kind, []).append(node)
+            self._by_kind[kind].append(node)
             if kind in _NAMING:
                 self._bind_node(node, scope)
             if kind in _LEAVES:
                 continue
             inner = Scope(node, scope) if kind in FUNCTIONS else scope
-            children = self._children[node] = _children_of(node)
+            children = self._children[node] = children_of(node)
             # In the order of the script, so that `global x` is processed before x is bound.
             for child in reversed(children):
                 self.parents[child] = node
@@ -247,9 +257,8 @@ class Names:
         is_alone = isinstance(parent, (ast.Assign, ast.AnnAssign, ast.NamedExpr))
         while isinstance(parent, (ast.Tuple, ast.List, ast.Starred)):
             parent = self.parents[parent]
-        source = next(
-            (s for name in ("value", "iter", "context_expr") if (s := getattr(parent, name, None))), node
-        )
+        source: Any = getattr(parent, "value", None) or getattr(parent, "iter", None)
+        source = source or getattr(parent, "context_expr", node)
         # A comprehension binds its names before its element is evaluated.
         is_ahead = isinstance(parent, ast.comprehension)
         position = (0, 0) if is_ahead else (source.end_lineno or 0, source.end_col_offset or 0)
@@ -266,10 +275,12 @@ class Names:
             self._bind(scope, bound, _Binding(_start(node), self.library_path(path), module=".".join(path)))
 
     def _bind(self, scope: Scope, name: str, binding: _Binding) -> None:
+        if binding.path is not None or isinstance(binding.value, (ast.Name, ast.Attribute)):
+            self._perhaps.add(name)
         scope.elsewhere.get(name, scope).bindings.setdefault(name, []).append(binding)
 
 
-def _children_of(node: ast.AST) -> list[ast.AST]:
+def children_of(node: ast.AST) -> list[ast.AST]:
     """The nodes right below one: `ast.iter_child_nodes` in a third of the time, and without `ctx`."""
     children: list[ast.AST] = []
     for name in node._fields:

@@ -8,12 +8,13 @@ import builtins
 import math
 import sys
 from collections.abc import Iterable, Iterator, Set
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
 from sandbox_runtime.guest.analysis.absences import absences, is_conditional
 from sandbox_runtime.guest.analysis.awaits import ForgottenCall, is_condition
-from sandbox_runtime.guest.analysis.names import FUNCTIONS, LIBRARY, TYPES, Names, last_name
+from sandbox_runtime.guest.analysis.names import FUNCTIONS, LIBRARY, TYPES, Names, children_of, last_name
 from sandbox_runtime.guest.values import clean
 
 UNKNOWN = "\x00"
@@ -49,19 +50,17 @@ class Usage:
         self._names = names
         self._inserted = {call.node for call in forgotten if not call.sync_scope}
         self._literals = _MAX_LITERALS
-        self._tainted = _tainted(names)
         texts = {node.value for node in names.all_of(ast.Constant) if isinstance(node.value, str)}
         self._texts = texts.union(*(text.split(".") for text in texts if len(text) < _MAX_TEXT_CHARS)) - {""}
         is_star = any(alias.name == "*" for alias in names.all_of(ast.alias))
-        self._binds_unseen = is_star or any(node.id in _BINDING for node in names.all_of(ast.Name))
-        checks = any(node.id in _TYPE_CHECKS for node in names.all_of(ast.Name))
-        self._checks_types = checks or any(names.all_of(ast.Match))
+        self._binds_unseen = is_star or not names.ids.isdisjoint(_BINDING)
+        self._checks_types = not names.ids.isdisjoint(_TYPE_CHECKS) or any(names.all_of(ast.Match))
         reachability = _Reachability(names)
         known = names.namespaces
         uses = [use for use in (*self._mentions(), *self._imports()) if not self._is_probed(use, known)]
         # It tests for no module of Python: `json` is in the text "users.json".
-        known |= sys.stdlib_module_names
-        uses += [use for use in self._unbound_calls() if not self._is_probed(use, known)]
+        unbound = self._unbound_calls()
+        uses += [use for use in unbound if not self._is_probed(use, known | sys.stdlib_module_names)]
         kept = [use for use in uses if use[2] not in reachability.typing]
         self.uses = sorted(kept, key=lambda use: use[2])[:_MAX_USES]
         unawaited = [
@@ -144,9 +143,9 @@ class Usage:
                 yield self._use(function, namespace, last_name(function))
 
     def _is_unbound(self, name: ast.Name) -> bool:
-        is_library = self._names.path(name) is not None
-        is_python = hasattr(builtins, name.id) or name.id.startswith("__") or name.id in _THERE
-        return not (is_library or is_python or self._names.is_bound(name))
+        if self._names.is_bound(name) or self._names.path(name) is not None:
+            return False
+        return not (hasattr(builtins, name.id) or name.id.startswith("__") or name.id in _THERE)
 
     def _is_missing(self, name: ast.Name) -> bool:
         """Whether an unbound name fails where it stands, and is not told as the namespace of a call."""
@@ -204,7 +203,12 @@ class Usage:
             keys = [key.value if isinstance(key, ast.Constant) else None for key in node.keys]
             if all(isinstance(key, str) and _is_plain(key) for key in keys):
                 return {str(key): self._value(value) for key, value in zip(keys, node.values, strict=True)}
-        return FROM_RESULT if _is_from_result(node, self._names, self._tainted) else UNKNOWN
+        used = _names_in(node, self._names)
+        return FROM_RESULT if used is None or (used and not used.isdisjoint(self._tainted)) else UNKNOWN
+
+    @cached_property
+    def _tainted(self) -> frozenset[str]:
+        return _tainted(self._names)
 
     def _is_probed(self, use: list[Any], known: Set[str]) -> bool:
         """Whether the script may test for it first: `if hasattr(github, "search")`, `"jira" in dir(tools)`."""
@@ -299,7 +303,7 @@ class Usage:
         """
         module = self._names.module.node
         assert isinstance(module, ast.Module)
-        named = {node.id for node in self._names.all_of(ast.Name)}
+        named = self._names.ids
         used = named.union(self._texts, (node.attr for node in self._names.all_of(ast.Attribute)))
         only_defines = all(isinstance(statement, _DEFINING) for statement in module.body)
         last = module.body[-1] if only_defines and module.body else None
@@ -376,7 +380,7 @@ class _Reachability:
 
     def _compound(self, statement: ast.stmt) -> None:
         """Visit the head of a statement and its blocks; a `with suppress(...)` counts as a `try`."""
-        head = [part for part in ast.iter_child_nodes(statement) if isinstance(part, ast.expr)]
+        head = [part for part in children_of(statement) if isinstance(part, ast.expr)]
         head += [item.context_expr for item in getattr(statement, "items", ())]
         self._note(*head)
         if any(isinstance(part, ast.Call) and last_name(part.func) == "suppress" for part in head):
@@ -399,11 +403,11 @@ def _tainted(names: Names) -> frozenset[str]:
         if value is None:
             continue
         bound = {part.id for target in targets for part in names.walk(target) if isinstance(part, ast.Name)}
-        if _is_from_result(value, names, frozenset()):
+        used = _names_in(value, names)
+        if used is None:
             tainted |= bound
-        for part in names.walk(value):
-            if isinstance(part, ast.Name):
-                flows.setdefault(part.id, set()).update(bound)
+        for name in used or ():
+            flows.setdefault(name, set()).update(bound)
     todo = [*tainted]
     while todo:
         new = flows.get(todo.pop(), set()) - tainted
@@ -421,16 +425,17 @@ def _assigned(node: Any) -> tuple[ast.expr | None, list[ast.expr]]:
     return getattr(node, "iter", None) or node.value, [node.target]
 
 
-def _is_from_result(value: ast.expr, names: Names, tainted: frozenset[str]) -> bool:
-    """Whether a value may come from a result; a large expression counts as one that may."""
+def _names_in(value: ast.expr, names: Names) -> set[str] | None:
+    """The names in a value; None if it may come from a result without them. A large expression counts as one."""
+    found: set[str] = set()
     for number, part in enumerate(names.walk(value)):
-        if number == _MAX_PARTS:
-            return True
-        if isinstance(part, ast.Await) or (isinstance(part, ast.Name) and part.id in tainted):
-            return True
-        if isinstance(part, ast.Call) and names.function(part.func) is not None:
-            return True
-    return False
+        if number == _MAX_PARTS or isinstance(part, ast.Await):
+            return None
+        if isinstance(part, ast.Name):
+            found.add(part.id)
+        elif isinstance(part, ast.Call) and names.function(part.func) is not None:
+            return None
+    return found
 
 
 _IN = (ast.In, ast.NotIn)
