@@ -155,8 +155,9 @@ class LibraryFunction(NotSerializable):
 
     def __call__(self, /, *positional: object, **arguments: object) -> Call:
         """Create a call. Positional arguments are sent as `*0`, `*1`, because only the host knows their names."""
-        given = {f"*{index}": value for index, value in enumerate(positional)}
-        return self._calls.create(self.__qualname__, given | arguments)
+        if positional:
+            arguments = {f"*{index}": value for index, value in enumerate(positional)} | arguments
+        return self._calls.create(self.__qualname__, arguments)
 
     __signature__ = inspect.Signature([inspect.Parameter("arguments", inspect.Parameter.VAR_KEYWORD)])
 

@@ -9,7 +9,7 @@ from typing import Any
 from sandbox_runtime.guest.values import NotSerializable
 
 _MAX_NAMED = 5
-_CHECKED = 8  # values at each end of this table that a call drops if nothing else refers to them
+_CHECKED = 2  # values at each end of this table that a call drops if nothing else refers to them
 _UNHELD = 2  # references to a value that only this table has: its own, and the argument of getrefcount
 
 
