@@ -27,7 +27,7 @@ def parse(text: bytes) -> Json:
     Raises GuestJsonError: it is malformed, too deep, or has an integer of more than 4,300 digits.
     """
     shape = text.translate(_DIGITS_ALIKE, b"+")
-    may_be_infinite = any(sign in shape for sign in (_EXPONENT, _MANY_DIGITS, b"NaN", b"Infinity"))
+    may_be_infinite = _EXPONENT in shape or _MANY_DIGITS in shape or b"NaN" in shape or b"Infinity" in shape
     try:
         # A surrogate can only be an escape: encoded as bytes it is invalid UTF-8.
         if b"\\ud" in text or b"\\uD" in text:
