@@ -67,12 +67,12 @@ class Rows(NamedTuple):
             texts += [self.head.request.code]
             if (record := self.head.record) is not None:  # its settings have whole namespaces of the library
                 texts += [record.script, record.settings]
-        sizes = [len(text or b"") for text in texts]
+        size = sum(map(len, filter(None, texts))) + 8 * len(texts)
         rows, values = len(self.entries), [[one.value, one.content, one.data] for one in outcomes]
         if (end := self.answer) is not None:
             rows += len(end.calls)
             values += [[end.result, end.stdout, [*end.emitted], [*end.notices]]]
-        return not is_larger(values, most_bytes - sum(sizes) - 8 * len(sizes) - 200 * rows)
+        return not is_larger(values, most_bytes - size - 200 * rows)
 
 
 @dataclass(eq=False)

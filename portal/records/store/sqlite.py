@@ -110,11 +110,11 @@ class SqliteDatabase:
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> int:
         """Returns the number of changed rows."""
-        return self._run(lambda: self._sql.execute(statement, values).rowcount)
+        return self._run(self._sql.execute, statement, values).rowcount
 
     def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
         if rows:
-            self._run(lambda: self._sql.executemany(statement, rows))
+            self._run(self._sql.executemany, statement, rows)
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         return self._run(lambda: self._sql.execute(query, values).fetchall())
@@ -144,10 +144,10 @@ class SqliteDatabase:
     def close(self) -> None:
         self._sql.close()
 
-    def _run(self, work: Callable[[], Result]) -> Result:
+    def _run(self, work: Callable[..., Result], *arguments: Any) -> Result:
         """Raise errors in the operator's words: what is wrong with the file, and what to do."""
         try:
-            return work()
+            return work(*arguments)
         except (OSError, sqlite3.Error) as error:
             reason, kind = (getattr(error, "strerror", None) or str(error)).rstrip("."), DatabaseError
             hint = "Make room or access, or name another file in runs.store"
