@@ -45,7 +45,7 @@ class SqliteDatabase:
         self.path = path
         self.name = str(path)
         """For messages: the path, or the host and the name of the database."""
-        self._kind: tuple[bool, bool] | None = None
+        self._kind: tuple[bool, bool] | tuple[None, None] = None, None
         """Whether the last transaction was lasting and patient."""
         self.commit_seconds = 0.0
         """How long the disk took for the last COMMIT, with its checkpoint if there was one."""
@@ -74,11 +74,13 @@ class SqliteDatabase:
 
         An impatient one does not wait for other processes (BusyError), and leaves the checkpoint to a patient one.
         """
-        if self._kind != (is_lasting, is_patient):
+        was_lasting, was_patient = self._kind
+        if was_lasting != is_lasting:
             self.execute(f"PRAGMA synchronous = {'FULL' if is_lasting else 'NORMAL'}")
+        if was_patient != is_patient:
             self.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000) if is_patient else 0}")
             self.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES if is_patient else 0}")
-            self._kind = is_lasting, is_patient
+        self._kind = is_lasting, is_patient
         self.execute("BEGIN IMMEDIATE")
         try:
             yield
