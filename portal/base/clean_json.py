@@ -52,7 +52,8 @@ def clean_text(text: str, scrub: Scrub, longest: int) -> str:
 
 def sendable_json(value: Json) -> Json:
     """Replace lone surrogates in all strings, including keys."""
-    return json.loads(compact(value).encode("utf-8", "replace"))
+    text = compact(value)
+    return value if text.isascii() else json.loads(text.encode("utf-8", "replace"))
 
 
 def sendable(text: str) -> str:
@@ -65,7 +66,9 @@ def is_larger(value: Json, characters: int) -> bool:
     todo = [value]
     while todo and characters >= 0:
         each = todo.pop()
-        characters -= 1 + (len(each) if isinstance(each, str | list | dict) else 0)
-        if characters >= 0 and isinstance(each, list | dict):
+        characters -= 1
+        if isinstance(each, str):
+            characters -= len(each)
+        elif isinstance(each, list | dict) and (characters := characters - len(each)) >= 0:
             todo += each if isinstance(each, list) else [*each, *each.values()]
     return characters < 0

@@ -81,11 +81,11 @@ class EntryRow:
     arguments: str = ""
 
     @classmethod
-    def of(cls, entry: Entry, budgets: tuple[KeyPath, ...]) -> "EntryRow":
-        """The row of an entry, and of the budgets that its call spent."""
+    def of(cls, entry: Entry, budgets: tuple[KeyPath, ...], state: CallState | None = None) -> "EntryRow":
+        """The row of an entry, in another `state` if that is given, and of the budgets that its call spent."""
         source = "\n".join(sorted(entry.sources))
         ms = ((entry.ended or time.monotonic()) - entry.began) * 1000
-        made = entry.function, entry.state, entry.request, round(ms, 1), entry.at, entry.error
+        made = entry.function, state or entry.state, entry.request, round(ms, 1), entry.at, entry.error
         return cls(entry.seq, *made, budgets, source, entry.answered_by, entry.arguments)
 
     def restore(self, entry: Entry) -> None:

@@ -119,9 +119,10 @@ class SegmentState:
         return Rows(self.piece.run_id, written, not epoch, changed, events, entries, calls, outcomes, answer)
 
     def _entry(self, seq: int, is_intended: bool) -> EntryRow:
-        row = EntryRow.of(self.ledger[seq], tuple(budget.keys for budget in self.counted.get(seq, ())))
+        entry, budgets = self.ledger[seq], tuple(budget.keys for budget in self.counted.get(seq, ()))
         # It is sent next. Whoever reads the run before its outcome is written must not take it for a call that was not.
-        return replace(row, state="unknown") if is_intended and row.state == "not_started" else row
+        is_sent_next = is_intended and entry.state == "not_started"
+        return EntryRow.of(entry, budgets, "unknown" if is_sent_next else None)
 
     def ended(self, rows: Rows, *, is_committed: bool) -> None:
         """The transaction that writes these rows has ended."""
