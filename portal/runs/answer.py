@@ -217,7 +217,8 @@ def fitted(
     emitted = content_blocks(answer.emitted, output_tokens // 2)
     result, left_out = without_binaries(answer.result)
     notices, room = (*answer.notices, *left_out, *emitted.notices), output_tokens - emitted.tokens
-    answer = replace(answer, result=result, notices=notices, kept=kept or {})
+    if kept or answer.kept or len(notices) > len(answer.notices):
+        answer = replace(answer, result=result, notices=notices, kept=kept or {})
     structured = truncate(answer.structured(), room) if is_whole else None
     whole: dict[str, Json] = {"result": result} | ({"stdout": answer.stdout} if answer.stdout else {})
     shown, others = dict[str, Json](), dict(answer.kept)

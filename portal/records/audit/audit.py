@@ -136,6 +136,8 @@ class RunAudit:
 
     def began(self, code: str, *, is_resumed: bool = False, **more: Json) -> None:
         """Record a submitted script, or that its run resumes. The line that ends the run says whether it ran."""
+        if self.audit.sink is None:
+            return
         event = "run_resumed" if is_resumed else "run_began"
         script = hashlib.sha256(code.encode("utf-8", "surrogatepass")).hexdigest()
         self.audit.note(event, run=self.run_id, **self._who(), script=script, **more)
