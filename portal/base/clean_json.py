@@ -62,13 +62,16 @@ def sendable(text: str) -> str:
 
 
 def is_larger(value: Json, characters: int) -> bool:
-    """Whether the number of characters and values exceeds `characters`. Reads no more than that."""
+    """Whether the number of characters, values and digits exceeds `characters`, about. Reads no more than that."""
     todo = [value]
-    while todo and characters >= 0:
-        each = todo.pop()
+    for each in todo:  # which grows
         characters -= 1
         if isinstance(each, str):
             characters -= len(each)
+        elif isinstance(each, int):
+            characters -= each.bit_length() // 4
         elif isinstance(each, list | dict) and (characters := characters - len(each)) >= 0:
             todo += each if isinstance(each, list) else [*each, *each.values()]
-    return characters < 0
+        if characters < 0:
+            return True
+    return False

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from manifests.json_value import Json
 from manifests.kernels import JAVASCRIPT, PYTHON, KernelName
+from portal.base.clean_json import is_larger
 from portal.base.tokens import compact, count_tokens, is_within
 from portal.library.notation import NOTATIONS
 from portal.library.observed import shape_of
@@ -235,6 +236,12 @@ def truncate(answer: dict[str, Json], max_tokens: int) -> dict[str, Json]:
                 return shown
         return None
 
+    # Most answers fit as they are. Each container is at most as deep as there are containers.
+    with suppress(ValueError, RecursionError):
+        text = "" if is_larger(answer, max_tokens) else compact(answer)
+        containers = text.count("[") + text.count("{")
+        if 0 < containers <= MAX_DEPTH and len(text) <= max_tokens and text.isascii():
+            return answer
     if (whole := fitting(_EVERYTHING)) is not None:
         return whole
     # The sizes are fixed, so a larger budget never chooses a smaller size.
