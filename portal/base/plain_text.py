@@ -95,6 +95,8 @@ def shown_path(path: str) -> str:
 
 def one_line(text: str, longest: int) -> str:
     """The `readable` text on a single line."""
+    if len(text) <= longest and text.isascii() and text.isprintable():  # as most names are
+        return " ".join(text.split())
     return cut(" ".join(readable(text, 2 * longest).split()), longest)
 
 
