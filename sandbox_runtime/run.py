@@ -157,10 +157,7 @@ class Run:
         if self.recording is not None:
             self.recording.execute(settings)
         try:
-            too_slow = bounds.exceeded("wall_limit")
-            answer = await self._ask(
-                frames.ToWorker.EXECUTE, (settings,), bounds.limits.wall_seconds, too_slow
-            )
+            answer = await self._ask(frames.ToWorker.EXECUTE, (settings,), bounds.limits.wall_seconds)
         finally:
             with anyio.CancelScope(shield=True):
                 await calls.stop()
@@ -312,15 +309,10 @@ class Run:
             b"\n",
             head.script.encode(),
         )
-        return await self._ask(frames.ToWorker.PREPARE, parts, _PREPARE_SECONDS, _TOO_SLOW, work)
+        return await self._ask(frames.ToWorker.PREPARE, parts, _PREPARE_SECONDS, work)
 
     async def _ask(
-        self,
-        kind: frames.ToWorker,
-        parts: tuple[bytes, ...],
-        seconds: float,
-        too_slow: RunError,
-        work: Work | None = None,
+        self, kind: frames.ToWorker, parts: tuple[bytes, ...], seconds: float, work: Work | None = None
     ) -> _Answer:
         """Send a frame, do `work`, and wait for the answer. A worker that is too slow is killed."""
         assert self.worker is not None
@@ -328,7 +320,7 @@ class Run:
         self._answer = loop.create_future()
         if not self.worker.is_alive:
             self.on_worker_lost("it ended while it was idle")
-        timer = loop.call_later(seconds, self._kill, too_slow)
+        timer = loop.call_later(seconds, self._kill_slow)
         self.worker.send(kind, *parts)
         try:
             if work is not None:
@@ -339,6 +331,9 @@ class Run:
             raise
         finally:
             timer.cancel()
+
+    def _kill_slow(self) -> None:
+        self._kill(_TOO_SLOW if self._calls is None else self.bounds.exceeded("wall_limit"))
 
     def _kill(self, error: RunError) -> None:
         assert self.worker is not None and self._answer is not None
