@@ -317,6 +317,8 @@ class Execution:
                 del live[run]
         try:
             return await self.runs.answer(run, None)
+        except RunsError as error:  # its row is gone, but its calls were made
+            return _failed(segment, "error", RunError(error.code, str(error), hint=error.hint))
         except StoreError as error:  # it waits, or another portal has it, and its client may ask again
             log.error("runs_not_read", run=run, error=str(error))
             return Answer("waiting", run)

@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
+from mcp_types import CallToolResult
 
 from manifests.json_value import Json
 from manifests.loader import load_manifest
@@ -18,7 +19,7 @@ from portal.runs.answer import Answer
 from portal.runs.changes import Changes
 from portal.runs.decisions import fork_run
 from portal.runs.service import Runs
-from tests.portal.peers import DEADLINE_SECONDS, Peer, never, opened, structured, tool, write_manifest
+from tests.portal.peers import DEADLINE_SECONDS, Peer, never, opened, states, structured, tool, write_manifest
 from tests.portal.rows import failing
 from tests.portal.rows import opened as tables_in
 from tests.portal.runs.test_waiting import ASKS, KEPT, SOON, answer_of, approved, end_of, found, git, waiting
@@ -58,6 +59,20 @@ async def test_what_decides_nothing_does_not_postpone_that_a_run_is_parked(
     async with opened(tmp_path, runs=SOON) as portal:
         with anyio.fail_after(DEADLINE_SECONDS):
             await waiting(portal, "await portal.approve('?')")
+
+
+async def test_a_run_whose_row_is_gone_says_what_it_called(tmp_path: Path) -> None:
+    async def push(arguments: dict[str, Json]) -> CallToolResult:
+        def delete(tables: RunTables) -> None:
+            tables.database.execute("DELETE FROM runs")
+
+        await portal.portal.runs.store_or_error().write(delete)
+        return structured(arguments)
+
+    async with opened(tmp_path, {"git": git(push=push)}, runs=KEPT) as portal:
+        answer = await portal.run("await git.push(n=1)\nawait git.push(n=2)")
+    assert (answer["status"], answer["error"]["code"]) == ("error", "unknown_run")
+    assert states(answer) == [("git.push", "done"), ("git.push", "not_started")]
 
 
 async def test_a_fork_after_an_approval_can_be_loaded(tmp_path: Path) -> None:
