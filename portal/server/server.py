@@ -320,7 +320,8 @@ async def fit_answer(
         # Not tokenized is what has no more bytes than it may have tokens. A character has at most six in JSON.
         few, many = (_SMALL_CHARACTERS,) * 2 if is_loaded() else (most // 6, settings.output_tokens // 6)
         is_large = is_larger([*parts, *told.emitted], few) or is_larger([*whole, *told.emitted], many)
-        if is_large or len(told.calls) > _FEW_CALLS:
+        is_first = bool(told.emitted) and not is_loaded()  # the text of each block is counted
+        if is_large or is_first or len(told.calls) > _FEW_CALLS:
             # In a thread: loading the encoding takes 0.3 s, truncating ten megabytes 0.1 s, and others must not wait.
             return await anyio.to_thread.run_sync(work)
         return work()  # a hop to a thread would take longer than fitting a few words

@@ -1,12 +1,18 @@
 """Content blocks of a script are checked and counted; base64 in its value, which a model reads in vain, is left out."""
 
+import threading
+from functools import cache
+from pathlib import Path
+
 import pytest
 from mcp_types import ImageContent, TextContent
 
 from manifests.json_value import Json
+from portal.base import tokens
 from portal.base.tokens import count_tokens
 from portal.runs.answer import Answer, fitted
 from portal.runs.content import ALLOWED, MAX_SENT_BLOCKS, content_blocks, without_binaries
+from tests.portal.peers import opened
 
 PLENTY = 10_000
 WORD: dict[str, Json] = {"type": "text", "text": "word"}
@@ -122,3 +128,16 @@ def test_base64_is_left_out_wherever_it_stands(value: Json, where: str) -> None:
 )
 def test_all_else_stays(value: Json) -> None:
     assert without_binaries(value) == (value, [])
+
+
+async def test_a_first_block_does_not_hold_the_loop_while_the_encoding_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = list[threading.Thread]()
+    load = tokens._loaded.__wrapped__
+    monkeypatch.setattr(
+        tokens, "_loaded", cache(lambda: (threads.append(threading.current_thread()), load())[-1])
+    )
+    async with opened(tmp_path, {}) as portal:
+        await portal.run("portal.emit({'type': 'text', 'text': 'hi'})")
+    assert threads and threading.main_thread() not in threads
