@@ -135,10 +135,12 @@ def decode(text: str) -> Any:
 
 
 def _encode(value: object) -> str:
+    held = len(_inside)  # by an encoding that code of the script interrupts, such as `items` of a kind of dict
     try:
         return "".join(_with_digits(MAX_DIGITS, _encoder, value, 0))
     finally:
-        _inside.clear()  # an error leaves some
+        while len(_inside) > held:  # an error leaves some
+            _inside.popitem()
 
 
 def _with_digits(digits: int, convert: Callable[..., Any], *values: object) -> Any:

@@ -56,6 +56,13 @@ async def test_what_changes_in_an_emitted_block_is_told(run: Runner) -> None:
     assert len(result.notices) == 2
 
 
+async def test_a_value_may_emit_blocks_while_it_is_read(run: Runner) -> None:
+    emitting = "class Rows(dict):\n    def items(self):\n        portal.emit({'type': 'text', 'text': 'a', 'at': AT})"
+    for at in ("{1: 2}", "{3}"):
+        value = f"{emitting.replace('AT', at)}\n        return [('b', 1)]\n[[Rows(a=1)], Rows(a=1)]"
+        assert await run.value(value) == [[{"b": 1}], {"b": 1}]
+
+
 @pytest.mark.parametrize(
     ("script", "told"),
     [
