@@ -53,8 +53,8 @@ def absences(names: Names, lines: Set[int], texts: Set[str]) -> Iterator[list[An
             near = difflib.get_close_matches(member.attr[:60], PORTAL_NAMES, len(PORTAL_NAMES), 0)
             yield [member.lineno, "not_there", f"portal has no {member.attr!r}", f"It has {', '.join(near)}."]
     called = [call for call in names.all_of(ast.Call) if getattr(call.func, "id", "") in _BUILTINS]
+    replaced = texts | {node.attr for node in names.all_of(ast.Attribute)} if called else texts
     for call in called:
-        replaced = texts | {node.attr for node in names.all_of(ast.Attribute)}
         is_own = names.is_bound(call.func) or not replaced.isdisjoint((call.func.id, "stdin"))
         if call.lineno in lines and not is_own and not is_conditional(names, call):
             yield [call.lineno, *_BUILTINS[call.func.id]]
