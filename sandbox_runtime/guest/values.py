@@ -31,9 +31,12 @@ _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 _REPLACED = "characters that are not Unicode text (lone surrogates) became U+FFFD"
 _TOO_MANY_DIGITS = f"an integer of more than {MAX_DIGITS:,} digits"
 _inside: dict[int, object] = {}  # the containers that are being encoded, by identity
-# The encoder of `json` makes one like this for each value.
+# The encoder of `json` makes one like this for each value. A script may replace `default`.
 _encoder = json.encoder.c_make_encoder(  # type: ignore[attr-defined]
-    _inside, json.JSONEncoder().default, json.encoder.encode_basestring, None, ":", ",", False, False, False
+    _inside,
+    lambda value: json.JSONEncoder().default(value),
+    json.encoder.encode_basestring,
+    *(None, ":", ",", False, False, False),
 )
 _decoder = json.JSONDecoder()
 
@@ -135,7 +138,7 @@ def decode(text: str) -> Any:
 
 
 def _encode(value: object) -> str:
-    held = len(_inside)  # by an encoding that code of the script interrupts, such as `items` of a kind of dict
+    held = len(_inside)  # by an encoding that the script's code interrupts, such as `items` of its own dict
     try:
         return "".join(_with_digits(MAX_DIGITS, _encoder, value, 0))
     finally:

@@ -20,6 +20,10 @@ from tests.sandbox_runtime.running import EchoPort, Runner
         ("(1, [2.5, None, True], {'a': ()})", [1, [2.5, None, True], {"a": []}]),
         ("{1: 'one', None: 0, True: 1, 2.5: 2}", {"1": 1, "null": 0, "2.5": 2}),
         ("{'a': {('CHF', 2026): 1, ('CHF', None): 2}}", {"a": {"('CHF', 2026)": 1, "('CHF', None)": 2}}),
+        (
+            "import json\njson.JSONEncoder.default = lambda self, other: repr(other)\n[print]",
+            ["<built-in function print>"],
+        ),
         ("'é 😀 \\u2028 \\x00'", "é 😀 \u2028 \x00"),
         ("import enum\nclass Colour(enum.IntEnum):\n    RED = 1\nColour.RED", 1),
         ("import collections\ncollections.Counter('aab')", {"a": 2, "b": 1}),
