@@ -1,6 +1,7 @@
 """The overview, the list of runs and the page of a run, as a browser without scripts gets them."""
 
 import re
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -77,7 +78,7 @@ def test_the_page_of_a_run_shows_the_selected_call(desk: Desk, tmp_path: Path) -
     run = night(tmp_path).ended("error").run
     text = desk.page(f"/runs/{run}?call=3").text
     assert "by console alice: “fine”" in text
-    assert '"charge": "ch_1"' in re.sub("<[^>]+>", "", text.partition("Arguments</h4>")[2])
+    assert '"charge": "ch_1"' in unescape(re.sub("<[^>]+>", "", text.partition("Arguments</h4>")[2]))
     assert "before you repeat it" in desk.page(f"/runs/{run[:14]}").text  # of the one that is unknown
 
 
