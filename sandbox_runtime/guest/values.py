@@ -30,7 +30,7 @@ _MAX_PLACES = 3  # named in one notice
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 _REPLACED = "characters that are not Unicode text (lone surrogates) became U+FFFD"
 _TOO_MANY_DIGITS = f"an integer of more than {MAX_DIGITS:,} digits"
-_inside: dict[int, object] = {}  # the containers that are being encoded, by identity
+_inside: dict[int, object] = {}  # containers being encoded: without them, one that contains itself would trap
 # The encoder of `json` makes one like this for each value. A script may replace `default`.
 _encoder = json.encoder.c_make_encoder(  # type: ignore[attr-defined]
     _inside,
