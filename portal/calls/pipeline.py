@@ -172,11 +172,7 @@ async def fallback(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
 
 async def authorize(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
     """Decide whether the call may be made, in the script's order. A permitted one is audited and counts to budgets."""
-    decided = await _decide_in_turn(run, attempt, attempt.call.arguments)
-    if isinstance(decided, CallError):
-        return _refuse(run, attempt, decided)
-    attempt.decided = decided
-    return await pass_on(run, attempt, rest)
+    return await _pass_on_if_permitted(run, attempt, rest, attempt.call.arguments)
 
 
 async def ask(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
@@ -190,11 +186,7 @@ async def ask(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
     arguments = await run.waits.approval(attempt.call, needed, partial(_digest, run, attempt))
     if isinstance(arguments, CallError):
         return _refuse(run, attempt, arguments)
-    decided = await _decide_in_turn(run, attempt, arguments, is_approved=True)
-    if isinstance(decided, CallError):
-        return _refuse(run, attempt, decided)
-    attempt.decided = decided
-    return await pass_on(run, attempt, rest)
+    return await _pass_on_if_permitted(run, attempt, rest, arguments, is_approved=True)
 
 
 async def ready(run: RunContext, attempt: Attempt, rest: Steps) -> Outcome:
@@ -304,10 +296,10 @@ def _described(run: RunContext, docs_search: DocsSearch, attempt: Attempt) -> di
     return row or run.absence(next(iter(run.snapshot.withheld(name)), name), attempt.entry)
 
 
-async def _decide_in_turn(
-    run: RunContext, attempt: Attempt, arguments: dict[str, Json], *, is_approved: bool = False
-) -> Permit | CallError | ApprovalNeeded:
-    """Decide about an attempt with these arguments, after all earlier calls."""
+async def _pass_on_if_permitted(
+    run: RunContext, attempt: Attempt, rest: Steps, arguments: dict[str, Json], *, is_approved: bool = False
+) -> Outcome:
+    """Decide about an attempt with these arguments, after all earlier calls. Refuse it, or pass it on."""
     call, journal = attempt.call, run.journal
     # If the rule is gone since then, a denial still holds, and so do the arguments that a person wrote. Read before its
     # turn: while the store cannot be read, other calls go on.
@@ -320,7 +312,11 @@ async def _decide_in_turn(
     async with turn if is_long or turn.locked() else nullcontext():
         if is_long:
             await anyio.lowlevel.checkpoint()
-        return _decide(run, attempt, arguments, asks=asks, is_approved=is_approved)
+        decided = _decide(run, attempt, arguments, asks=asks, is_approved=is_approved)
+    if isinstance(decided, CallError):
+        return _refuse(run, attempt, decided)
+    attempt.decided = decided
+    return await pass_on(run, attempt, rest)
 
 
 def _decide(
