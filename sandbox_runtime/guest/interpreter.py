@@ -78,9 +78,8 @@ class Interpreter:
         except BaseException as error:  # noqa: BLE001  # anything a script raises is its result
             header["error"] = self._error(error)
         for name in ("stdout", "stderr"):
-            if sys.__dict__.get(name) is not self._output:
-                with contextlib.suppress(BaseException):  # a script may have put anything there
-                    getattr(sys, name).flush()
+            with contextlib.suppress(BaseException):  # a script may have put anything there
+                getattr(sys, name).flush()
         with contextlib.suppress(MemoryError):
             self._calls.end()
         unsaved = self._files.save()

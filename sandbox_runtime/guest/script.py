@@ -165,8 +165,7 @@ def _compiled(tree: ast.Module) -> tuple[tuple[CodeType, ...], str | None]:
     """
     if tree.body and _is_main_block(tree.body[-1]):
         tree.body[-1:] = tree.body[-1].body  # type: ignore[attr-defined]  # always true: it is the main module
-    has_value = not tree.body or isinstance(tree.body[-1], ast.Expr)
-    assigned = None if has_value else _assigned(tree.body[-1])
+    assigned = _assigned(tree.body[-1]) if tree.body else None
     if assigned is not None:
         end = ast.Name(assigned, ast.Load()) if _target(tree.body[-1]) else ast.Constant(...)
         value = ast.copy_location(end, tree.body[-1])

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -49,9 +50,6 @@ class _Binding:
     function: ast.AST | None = None
 
 
-_NONE = _Binding((0, 0))
-
-
 @dataclass(eq=False)
 class Scope:
     """A module or a function, and the names it binds, including those of its classes, lambdas and comprehensions."""
@@ -85,8 +83,12 @@ class Names:
         self.hidden: dict[ast.Name, str] = {}
         """Names that stand for others: `time` in `time.get_current_time` is `time_`; `mcp__git__log` is `git.log`."""
         self._read(tree)
-        self.ids: set[str] = {node.id for node in self.all_of(ast.Name)}
         self._perhaps.update(name for name in self.ids if name.startswith("mcp__"))
+
+    @cached_property
+    def ids(self) -> frozenset[str]:
+        """All names in the script."""
+        return frozenset(node.id for node in self.all_of(ast.Name))
 
     def all_of(self, *kinds: type[Any]) -> Iterator[Any]:
         """The nodes of these kinds, kind by kind, in the order of the script."""
@@ -141,7 +143,7 @@ class Names:
         """The binding of a name that is bound exactly once; else an empty one."""
         owner = self._owner(node)
         bindings = owner.bindings[node.id] if owner is not None else []
-        return bindings[0] if len(bindings) == 1 else _NONE
+        return bindings[0] if len(bindings) == 1 else _Binding((0, 0))
 
     def scope(self, node: ast.AST) -> Scope:
         return self._scopes[node]
