@@ -131,7 +131,7 @@ async def open_portal(
             if runs != "none":
                 tasks.start_soon(kernels.hold)
             tasks.start_soon(sessions.keep)
-            service = Runs(manifest, kept, components, tasks, address)
+            service = Runs(manifest, kept, tasks, address)
             stack.push_async_callback(service.trail.flush)
             tasks.start_soon(service.trail.keep)
             execution = partial(
@@ -151,7 +151,7 @@ async def open_portal(
             await reload.replace(manifest)
             if kept is not None:
                 dispatcher = Dispatcher(
-                    service, kept, tasks, views.go_on, takes_all=runs == "all", workers=settings.workers
+                    service, kept, tasks, components, views.go_on, runs == "all", settings.workers
                 )
                 if address is not None:
                     await service.leases.beat()

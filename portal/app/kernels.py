@@ -48,12 +48,18 @@ class Kernels:
             await self._keep(sandbox)
             await anyio.sleep_forever()
 
-    async def sandbox(self, name: KernelName = PYTHON) -> Sandbox:
-        """The sandbox of a kernel, once it is open. Raises RunsError: the kernel is not on, or does not start here."""
+    async def sandbox(self, name: KernelName = PYTHON, component: str = "") -> Sandbox:
+        """The sandbox of a kernel, or that of an earlier component of it, by sha256, once it is open.
+
+        Raises RunsError: the kernel is not on, or does not start here. As `Components.sandbox`, for a component.
+        """
         refuse_kernel(name, self.manifest.portal.server.switched_on)
         if name not in self.opened:
             await (self._is_open.wait() if name == PYTHON else self._start(name))
-        return self.opened[name]
+        sandbox = self.opened[name]
+        if component in ("", sandbox.component) or self.components is None:
+            return sandbox
+        return await self.components.sandbox(component, name)
 
     async def _start(self, name: KernelName) -> None:
         async with self._opening:

@@ -20,6 +20,7 @@ from portal.records.store.run_tables import RunTables
 from portal.records.store.tables import DAY_SECONDS
 from portal.records.store.writer import RunStore
 from portal.runs.answer import Answer
+from portal.runs.components import Components
 from portal.runs.leases import BEAT_SECONDS
 from portal.runs.past import Past, Piece
 from portal.runs.service import Runs
@@ -60,6 +61,7 @@ class Dispatcher:
     runs: Runs
     store: RunStore
     tasks: TaskGroup
+    components: Components
     executions: Callable[[], Mapping[str | None, GoOn]]
     takes_all: bool
     """False: it resumes only runs that this portal held last."""
@@ -115,7 +117,7 @@ class Dispatcher:
             self.runs.fence(run)
         self.runs.changes.wake()
         needed = await self.store.read(RunTables.components)
-        await self.runs.components.delete_others(needed, await self.store.read(RunTables.has_replicas))
+        await self.components.delete_others(needed, await self.store.read(RunTables.has_replicas))
 
     async def _until(self, at: float, news: anyio.Event) -> None:
         """Wait until a time of the store's clock, or for news. Also notices when another process changes the store."""

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import anyio
 import structlog
@@ -76,6 +76,12 @@ AwaitUpstreams: TypeAlias = Callable[[Fleet, Collection[str]], Awaitable[object]
 """Waits until these upstreams have started, or until their time to start is over."""
 
 
+class OpenSandbox(Protocol):
+    """Opens the sandbox of a kernel, or that of the component that a run began in, by its sha256."""
+
+    async def __call__(self, name: KernelName = PYTHON, component: str = "") -> Sandbox: ...
+
+
 def run_limits(manifest: Manifest, head: RunHead) -> tuple[Limits, Callable[[str], str], tuple[str, ...]]:
     """The limits of one run, what gives the place that sets a limit, and notices of what was lowered."""
     name, limits = manifest.portal.capabilities.limits.of_run(head.is_background)
@@ -119,7 +125,7 @@ class Execution:
     checker: Checker | None
     docs_search: DocsSearch
     gateway: Gateway
-    sandbox: Callable[[KernelName], Awaitable[Sandbox]]
+    sandbox: OpenSandbox
     sessions: Sessions
     audit: Audit
     await_upstreams: AwaitUpstreams
@@ -362,12 +368,11 @@ class Execution:
     async def _go_on(self, segment: Segment, repetition: Repetition) -> Answer:
         """Go on where the record of a run ends. The script is not checked again: it was when it began."""
         script, component = repetition.replayed.script, repetition.replayed.origin.component
-        names, context, sandbox = frozenset(_WORD.findall(script)), segment.context, segment.sandbox
+        names, context = frozenset(_WORD.findall(script)), segment.context
         await self._await_mentioned(context.snapshot, Prepared(script, names))
         calls = Pipeline(replace(context, snapshot=await self.catalog.fresh()))
         try:
-            if component != sandbox.component:
-                sandbox = await self.runs.components.sandbox(component, sandbox.kernel.name)
+            sandbox = await self.sandbox(segment.piece.head.kernel, component)
             who, where, grants = f"{context.own.caller.queue_key} resumed", segment.where, segment.grants
             result = await resume(sandbox, repetition, where, calls, calls, caller=who, grants=grants)
         except ReplayInterruptedError as error:

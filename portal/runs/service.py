@@ -28,7 +28,6 @@ from portal.records.telemetry.instruments import current_trace
 from portal.runs import decisions
 from portal.runs.answer import Answer
 from portal.runs.changes import Changes
-from portal.runs.components import Components
 from portal.runs.decisions import decide_call
 from portal.runs.forms import MAX_CALLS, approval_form, decision_of
 from portal.runs.journal import Journal, unwritten
@@ -56,7 +55,6 @@ class Runs:
         self,
         manifest: Manifest,
         store: RunStore | None,
-        components: Components,
         tasks: TaskGroup,
         address: Address | None = None,
     ) -> None:
@@ -68,7 +66,6 @@ class Runs:
         self.results = KeptResults(store, self.mask.in_json_text)
         self.changes = Changes()
         self.trail = Trail(store, self.settings, self.mask, self.changes.note_rows)
-        self.components = components
         self.leases = Leases(store, address)
         self.live: dict[str, Journal | None] = {}
         """The journals of the segments that are under way in this process; None for one that is about to begin."""

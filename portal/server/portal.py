@@ -1,18 +1,17 @@
 """A running portal, as its server uses it."""
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from portal.calls.questions import SamplingDepths
 from portal.identity.accounts import Accounts
 from portal.records.telemetry.instruments import NO_TELEMETRY, Telemetry
+from portal.runs.execution import OpenSandbox
 from portal.runs.service import Runs
 from portal.server.callers import Languages
 from portal.server.client_resources import ClientResources
 from portal.server.rounds import Rounds
 from portal.server.views import View, Views
 from sandbox_runtime.build_guest import Baked
-from sandbox_runtime.sandbox import Sandbox
 from upstreams.fleet import Fleet
 
 
@@ -25,8 +24,7 @@ class Portal(View):
 
     views: Views
     fleet: Fleet
-    sandbox: Callable[..., Awaitable[Sandbox]]
-    """Waits until the sandbox of a kernel is open, by default Python's."""
+    sandbox: OpenSandbox
     baked: Baked | None
     """The packages of the operator's own component, if there is one."""
     rounds: Rounds

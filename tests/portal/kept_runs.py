@@ -137,9 +137,9 @@ async def kept_runs(
         store = open_store(place, manifest, stack.enter_context(present(place)), on_note)
         stack.push_async_callback(store.close)
         components = Components(components_folder(place), stack, lambda line: None)
-        runs = Runs(manifest, store, components, tasks)
+        runs = Runs(manifest, store, tasks)
         resumes = {None: go_on or Script(store).go_on}
-        tasks.start_soon(Dispatcher(runs, store, tasks, lambda: resumes, takes_all=True).keep)
+        tasks.start_soon(Dispatcher(runs, store, tasks, components, lambda: resumes, takes_all=True).keep)
         if sends:
             tasks.start_soon(Webhooks(manifest, runs, store).keep)
         access = HttpAccess("127.0.0.1", manifest.portal)
