@@ -41,7 +41,7 @@ class NotJsonError extends TypeError {
 }
 
 const article = (name) => `${/^[aeio]/i.test(name) ? "an" : "a"} ${name}`;
-const kindOf = (value) => (value === null ? "null" : typeof value === "object" ? (getPrototypeOf(value)?.constructor?.name ?? "object") : typeof value);
+const kindOf = (value) => (value === null ? "null" : typeof value === "object" ? (getPrototypeOf(value)?.constructor?.name || "object") : typeof value);
 const textOf = (bytes) => {
   const text = host.decode(bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength));
   return text.includes("\ufffd") ? [toBase64(bytes), "base64 text"] : [text, "text"];

@@ -445,6 +445,11 @@ NUMBERS: list[tuple[str, list[str]]] = [
 ]
 
 
+async def test_notice_says_what_a_generator_was(js: Runner) -> None:
+    result = await js("(function* () { yield 1 })()")
+    assert (result.value, *result.notices) == ([1], "result was an object and became an array")
+
+
 ROUNDED = """[
   1.005.toLocaleString("en", {style: "currency", currency: "USD"}), 0.285.toLocaleString("en", {style: "percent"}),
   0.1.toLocaleString("en", {maximumFractionDigits: 20}), 5e-7.toLocaleString("en", {style: "percent"}),
