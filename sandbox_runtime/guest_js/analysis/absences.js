@@ -5,6 +5,7 @@ const NO_NETWORK = "Scripts have no network. Call upstream functions, or portal.
 const NO_FILES = "JavaScript has no files here: call upstream functions. Only Python scripts can be granted a folder.";
 const ONE_LOCALE = "Dates print in one locale and in UTC: use toISOString. Python scripts have time zones. Numbers have toFixed.";
 const NO_BROWSER = "Scripts run in no browser: return the value.";
+const NO_ABORT = "Nothing can be aborted: Promise.race with a timer stops waiting.";
 const NO_IMPORT = "There are no packages: use ECMAScript itself, portal, and the namespaces that docs_search shows.";
 const ABSENT = {
   fetch: NO_NETWORK, XMLHttpRequest: NO_NETWORK, WebSocket: NO_NETWORK, EventSource: NO_NETWORK, axios: NO_NETWORK,
@@ -15,7 +16,7 @@ const ABSENT = {
   localStorage: NO_BROWSER, sessionStorage: NO_BROWSER, alert: NO_BROWSER, navigator: NO_BROWSER,
   URL: "Take a URL apart with a regular expression. URLSearchParams is there.",
   Intl: ONE_LOCALE,
-  AbortController: "Nothing can be aborted: Promise.race with a timer stops waiting.",
+  AbortController: NO_ABORT, AbortSignal: NO_ABORT,
   prompt: "Nobody can answer. Write the value into the script, or ask with portal.approve.",
 };
 const PYTHON = {
