@@ -1,4 +1,4 @@
-// Numbers and texts in en-US, as other engines have them: without Intl this one would print 1234.5, and sort "Z" before "a".
+// Numbers, dates and texts in en-US, as in other engines: without Intl it would print 1234.5 and 03/05/2026, and sort Z before a.
 
 // The analysis refuses other options.
 const CURRENCIES = {
@@ -24,6 +24,10 @@ function localeNumber(_, options = {}) {
   return `${sign}${useGrouping ? whole.replace(/\B(?=(?:\d{3})+$)/g, ",") : whole}${digits && `.${digits}`}${style === "percent" ? "%" : ""}`;
 }
 defineProperty(Number.prototype, "toLocaleString", { value: localeNumber, writable: true, configurable: true });
+for (const name of ["toLocaleString", "toLocaleDateString", "toLocaleTimeString"]) {
+  const padded = uncurried(Date.prototype[name]);
+  defineProperty(Date.prototype, name, { value() { return padded(this).replace(/(?<=^|\/|, )0(?=\d\D)/g, ""); }, writable: true, configurable: true });
+}
 
 const swapCase = (letter) => (letter === letter.toLowerCase() ? letter.toUpperCase() : letter.toLowerCase());
 const PLAIN = { ß: "ss", æ: "ae", œ: "oe", ø: "o", ł: "l", đ: "d" };

@@ -51,6 +51,11 @@ VALUES: list[tuple[str, Any]] = [
         "Łukasz,m,Ørsted,p,strasse,straße,z",
     ),
     ("'caf\u00e9'.localeCompare('cafe\u0301')", 0),
+    ("const d = new Date(2026, 2, 5, 1, 0, 9); `${d.toLocaleString()}`", "3/5/2026, 1:00:09 AM"),
+    (
+        "[d = new Date(2026, 9, 10, 22), d.toLocaleDateString(), d.toLocaleTimeString()].slice(1)",
+        ["10/10/2026", "10:00:00 PM"],
+    ),
     ("let a = 1, b = 2;", 2),
     ("let a = 1; function f() {}", 1),
     ("export default function a() { return 1 } function f() {}", 1),
