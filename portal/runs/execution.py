@@ -64,8 +64,8 @@ MAX_DIAGNOSTICS = 8
 _HOURS: Final[Mapping[KernelName, str]] = {PYTHON: "hours=6", JAVASCRIPT: "{hours: 6}"}
 
 _STUCK = (
-    "It was not run again, and will not be. `calls` says what it did. The operator can see its journal, and start "
-    "another run from an earlier point."
+    "It was not run again, and will not be. `calls` says what it did. The operator can see its journal, and fork it "
+    "from an earlier point while its guest component is kept."
 )
 
 _DID_BEFORE = "`calls` says what it did before."
