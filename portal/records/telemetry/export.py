@@ -55,10 +55,10 @@ class Exported(Telemetry):
         # Not at exit: `close` waits less for an unreachable collector.
         self._tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
         if settings.otlp:
-            url, headers, outage = settings.otlp.rstrip("/"), settings.headers, _Outage(settings.otlp)
-            spans = _SpanExporter(outage, f"{url}/v1/traces", headers)
+            url, headers = settings.otlp.rstrip("/"), settings.headers
+            spans = _SpanExporter(f"{url}/v1/traces", headers)
             self._tracers.add_span_processor(BatchSpanProcessor(spans))
-            metrics = _MetricExporter(outage, f"{url}/v1/metrics", headers)
+            metrics = _MetricExporter(f"{url}/v1/metrics", headers)
             readers.append(PeriodicExportingMetricReader(metrics))
         self._meters = MeterProvider(readers, resource, shutdown_on_exit=False)
         super().__init__(
@@ -82,37 +82,36 @@ class Exported(Telemetry):
 
 
 class _Outage:
-    """Logs that the collector cannot be reached, once until it can be reached again."""
+    """Logs that the collector does not take a signal, once until it does. Some take traces and refuse metrics."""
 
     def __init__(self, url: str) -> None:
-        self._collector = urlsplit(url).netloc.rpartition("@")[2]
-        self._lock = threading.Lock()
+        parts = urlsplit(url)
+        self._fields = {"signal": parts.path.rpartition("/")[2], "collector": parts.netloc.rpartition("@")[2]}
         self._is_out = False
 
     def noted(self, result: Result) -> Result:
         is_out = result is not type(result).SUCCESS
-        with self._lock:
-            is_news, self._is_out = is_out != self._is_out, is_out
+        is_news, self._is_out = is_out != self._is_out, is_out
         if is_news and is_out:
-            log.warning("telemetry_not_sent", collector=self._collector)
+            log.warning("telemetry_not_sent", **self._fields)
         elif is_news:
-            log.info("telemetry_sent_again", collector=self._collector)
+            log.info("telemetry_sent_again", **self._fields)
         return result
 
 
 class _SpanExporter(OTLPSpanExporter):
-    def __init__(self, outage: _Outage, url: str, headers: dict[str, str]) -> None:
+    def __init__(self, url: str, headers: dict[str, str]) -> None:
         super().__init__(url, headers=headers)
-        self._outage = outage
+        self._outage = _Outage(url)
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         return self._outage.noted(super().export(spans))
 
 
 class _MetricExporter(OTLPMetricExporter):
-    def __init__(self, outage: _Outage, url: str, headers: dict[str, str]) -> None:
+    def __init__(self, url: str, headers: dict[str, str]) -> None:
         super().__init__(url, headers=headers)
-        self._outage = outage
+        self._outage = _Outage(url)
 
     def export(self, metrics_data: MetricsData, *args: Any, **options: Any) -> MetricExportResult:
         return self._outage.noted(super().export(metrics_data, *args, **options))

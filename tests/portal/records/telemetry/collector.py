@@ -26,13 +26,16 @@ TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
 
 @dataclass
 class Collector(Changing):
-    """The data that portals sent. While `status` is not 200 it takes none; while `is_stuck` it does not answer."""
+    """The data that portals sent. While `status` is not 200 it takes none; while `is_stuck` it does not answer.
+    `metrics_status` is its answer to metrics, if that is another one."""
 
     url: str = ""
     status: int = 200
+    metrics_status: int | None = None
     is_stuck: bool = False
     requests: list[dict[str, str]] = field(default_factory=list)
     """The headers of each request."""
+    paths: list[str] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     numbers: dict[str, tuple[str, str, str, set[str]]] = field(default_factory=dict)
     """By its name the kind, the unit, the description and the attributes of each number, as they came last."""
@@ -57,7 +60,7 @@ class Collector(Changing):
             for resource in body.resource_spans:
                 self.resources.append(attributes_of(resource.resource))
                 self.spans += [span for scope in resource.scope_spans for span in scope.spans]
-        return await self._answer(request)
+        return await self._answer(request, self.status)
 
     async def take_numbers(self, request: Request) -> Response:
         body = ExportMetricsServiceRequest.FromString(await request.body())
@@ -66,14 +69,15 @@ class Collector(Changing):
             kind = metric.WhichOneof("data")
             keys = {each.key for point in getattr(metric, kind).data_points for each in point.attributes}
             self.numbers[metric.name] = (kind, metric.unit, metric.description, keys)
-        return await self._answer(request)
+        return await self._answer(request, self.metrics_status or self.status)
 
-    async def _answer(self, request: Request) -> Response:
+    async def _answer(self, request: Request, status: int) -> Response:
         self.requests.append({**request.headers})
+        self.paths.append(request.url.path)
         self.tell()
         if self.is_stuck:
             await anyio.sleep_forever()
-        return Response(status_code=self.status)
+        return Response(status_code=status)
 
 
 @asynccontextmanager

@@ -31,6 +31,26 @@ async def test_an_outage_is_logged_once_and_its_end(tmp_path: Path, monkeypatch:
     assert len(collector.requests) >= 4
 
 
+async def test_a_collector_that_takes_no_metrics_is_logged_once_while_it_takes_traces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "10")
+    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "50")
+    with capture_logs() as logs:
+        async with collecting() as collector:
+            collector.metrics_status = 404
+            async with opened(tmp_path, telemetry={"otlp": collector.url}) as portal:
+                for _ in range(3):
+                    for path in ("/v1/metrics", "/v1/traces"):
+                        before = collector.paths.count(path)
+                        assert await portal.result_of("1 + 1") == 2
+                        await collector.until(
+                            partial(lambda path, before: collector.paths.count(path) > before, path, before)
+                        )
+    logged = [each for each in logs if each["event"].startswith("telemetry_")]
+    assert [(each["event"], each["signal"]) for each in logged] == [("telemetry_not_sent", "metrics")]
+
+
 @pytest.mark.parametrize("is_stuck", [True, False])
 async def test_requests_and_the_end_wait_for_no_collector_that_is_stuck_or_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_stuck: bool
