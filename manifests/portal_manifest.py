@@ -557,7 +557,7 @@ class TelemetrySettings(Section):
     headers: Annotated[dict[HeaderName, Header], EMPTY_IS_DEFAULT] = Field(default_factory=dict, repr=False)
     """HTTP headers of every request to it. Write a reference, not the secret itself."""
     service_name: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    """The service.name of this portal. Default: $OTEL_SERVICE_NAME, else mcp-code-portal."""
+    """The service.name. Default: as $OTEL_SERVICE_NAME or $OTEL_RESOURCE_ATTRIBUTES say, else mcp-code-portal."""
     arguments: bool = False
     """Whether spans have the arguments and results of tools and calls, scripts among them (default false). Known
     secrets are masked."""

@@ -4,7 +4,6 @@ Rule 1: the exporters have their own threads. A slow or unreachable collector de
 their queues is dropped.
 """
 
-import os
 import threading
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -24,7 +23,7 @@ from opentelemetry.sdk.metrics.export import (
     MetricsData,
     PeriodicExportingMetricReader,
 )
-from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
+from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -47,7 +46,8 @@ class Exported(Telemetry):
     """Telemetry for the manifest's collector, and for Prometheus."""
 
     def __init__(self, settings: TelemetrySettings, mask: Redaction) -> None:
-        name = settings.service_name or os.environ.get("OTEL_SERVICE_NAME") or _NAME
+        named = OTELResourceDetector().detect().attributes.get(SERVICE_NAME)
+        name = settings.service_name or named or _NAME
         resource = Resource.create({SERVICE_NAME: name, SERVICE_VERSION: version(_NAME)})
         registry, readers = CollectorRegistry(), list[MetricReader]()
         if settings.metrics:

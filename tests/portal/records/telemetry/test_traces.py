@@ -79,6 +79,19 @@ async def test_one_trace_goes_from_an_older_client_to_the_upstream(tmp_path: Pat
     assert collector.resources[0]["service.name"] == "mcp-code-portal"
 
 
+@pytest.mark.parametrize(
+    ("more", "named"), [({}, "attributes"), ({"OTEL_SERVICE_NAME": "variable"}, "variable")]
+)
+async def test_the_service_is_named_as_the_variables_of_the_sdk_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, str], named: str
+) -> None:
+    for name, value in {"OTEL_RESOURCE_ATTRIBUTES": "service.name=attributes,team=a%20b", **more}.items():
+        monkeypatch.setenv(name, value)
+    async with traced(tmp_path) as (portal, collector):
+        await run(portal, "1")
+    assert (collector.resources[0]["service.name"], collector.resources[0]["team"]) == (named, "a b")
+
+
 async def test_calls_that_run_at_once_are_children_of_their_own_runs(tmp_path: Path) -> None:
     store = Peer(tool("echo"), echo=Barrier(4))
     async with (
