@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Set
 from dataclasses import dataclass, replace
 from typing import Final
+from urllib.parse import urlsplit
 
 import anyio
 from mcp.server.auth.handlers.metadata import ProtectedResourceMetadataHandler
@@ -44,7 +45,7 @@ def is_loopback(host: str) -> bool:
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 OPEN_PATHS: Final = ("/healthz", "/readyz")
-"""Served without a token, because container health checks send none. Names are shown only with a token."""
+"""Served without a token, and by address, because health checks send none and name none. A token shows names."""
 
 _METADATA: Final = "/.well-known/oauth-protected-resource"
 OPEN_BEGINNINGS: Final = ("/hooks/", "/.well-known/", "/mcp/.well-known/", "/oauth/sign-in/")
@@ -118,10 +119,10 @@ class HttpAccess:
             raise SignInError(401, code, f"a bearer token is required: {how}")
         return None
 
-    def refusal(self, headers: Headers) -> Response | None:
+    def refusal(self, headers: Headers, path: str = "") -> Response | None:
         """421 for an unknown Host, 403 for an unknown Origin; None if both are allowed."""
         host, origin = headers.get("host", ""), headers.get("origin")
-        if not self.knows_host(host):
+        if not self.knows_host(host) and not (path in OPEN_PATHS and _is_address(host)):
             text = f"Host {host[:100]!r} is not allowed by server.allowed_hosts. {ASK_OPERATOR}\n"
             return PlainTextResponse(text, 421)
         if origin is not None and not _matches(origin, self._origins):
@@ -221,7 +222,7 @@ class HttpAccessMiddleware:
             return PlainTextResponse("Scripts must not reach a portal.\n", 403)
         if path == METRICS_PATH or f"{path}/".startswith(f"{CONSOLE_PATH}/"):
             return scope
-        if (refusal := access.refusal(headers)) is not None:
+        if (refusal := access.refusal(headers, path)) is not None:
             return refusal
         if path in OPEN_PATHS or path.startswith(OPEN_BEGINNINGS):
             return scope
@@ -266,6 +267,14 @@ def _token(headers: Headers) -> str:
     values = headers.getlist("authorization")
     scheme, _, given = (values[0] if len(values) == 1 else "").partition(" ")
     return given.strip() if scheme.lower() == "bearer" else ""
+
+
+def _is_address(host: str) -> bool:
+    """Whether a Host is no name, as the Host of a page that was bound to another address (DNS rebinding) would be."""
+    try:
+        return not host or bool(ipaddress.ip_address(urlsplit(f"//{host}").hostname or ""))
+    except ValueError:
+        return False
 
 
 def _matches(value: str, allowed: Set[str]) -> bool:

@@ -5,7 +5,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from manifests.portal_manifest import AuthSettings, PortalManifest, ServerSettings
-from portal.app.http_access import HttpAccess, HttpAccessMiddleware, sign_in_routes
+from portal.app.http_access import OPEN_PATHS, HttpAccess, HttpAccessMiddleware, sign_in_routes
 from portal.app.http_connections import listening
 from portal.app.replicas import MAX_REQUEST_BYTES
 from portal.app.serving import ClientAnswers, ClientMessages, build_http_app
@@ -223,6 +223,25 @@ GUARDED: dict[str, object] = {"token": "secret"}
 async def test_who_is_let_in(settings: dict[str, object], headers: dict[str, str], expected: int) -> None:
     assert await status(rules(**settings), headers, "/mcp") == expected
     assert await status(rules(**settings), headers, "/nowhere") == (404 if expected == 200 else expected)
+
+
+@pytest.mark.parametrize("path", OPEN_PATHS)
+async def test_health_checks_by_address_are_answered_and_rebound_names_are_not(path: str) -> None:
+    def asked(host: str, path: str) -> Awaitable[int]:
+        return status(rules(**GUARDED), {"Host": host, "Authorization": "Bearer secret"}, path)
+
+    no_route = 404
+    for host in ("10.1.2.3", "10.1.2.3:8080", "[fd00::1]:8080", ""):
+        assert (await asked(host, path), await asked(host, "/mcp")) == (no_route, 421)
+    for host in (
+        "evil.test",
+        "10.1.2.3.nip.test:8080",
+        "10.1.2.3:8080@evil.test",
+        "[evil",
+        "localhost.evil.test",
+    ):
+        assert await asked(host, path) == 421
+    assert await status(rules(), {"Host": "10.1.2.3", "Origin": "https://evil.test"}, path) == 403
 
 
 @pytest.mark.parametrize("host", ["127.8.8.8", "::1", "localhost"])
