@@ -1,5 +1,6 @@
 """Upstreams by URL: both eras and both transports, and what servers and gateways do to them."""
 
+import time
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
@@ -71,6 +72,26 @@ async def test_upstream_rides_over_a_restart_of_its_server(transport: str) -> No
             async with http_peer(app_of(real_server(), transport)[0], peer.port):
                 await fleet.until(lambda: fleet.one.state.status == "ready")
                 assert (await fleet.call("add", ONES)).structured == {"result": 2}
+
+
+async def test_connection_is_not_used_when_the_server_is_about_to_end_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A server on gunicorn ends an idle one after two seconds, one on uvicorn or Node after five."""
+    server, ports = RawHttpServer(), list[int]()
+
+    async def gate(scope: Scope, receive: Receive, send: Send) -> None:
+        ports.append(scope["client"][1])
+        await server.app(scope, receive, send)
+
+    async with fleet_at(gate, handshake=True) as fleet:
+        await fleet.call("echo", {})
+        await fleet.call("echo", {})
+        assert ports[-1] == ports[-2]
+        now = time.monotonic
+        monkeypatch.setattr(time, "monotonic", lambda: now() + 1.8)
+        await fleet.call("echo", {})
+        assert ports[-1] != ports[-2]
 
 
 class Mute(RawHttpServer):

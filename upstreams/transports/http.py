@@ -40,6 +40,8 @@ from upstreams.transports.wire import Wire
 
 _WRITE_SECONDS: Final = 60.0
 _KEPT_CONNECTIONS: Final = 32
+_KEPT_SECONDS: Final = 1.0
+"""Less than servers keep an idle one (gunicorn 2 s, uvicorn and Node 5): a call that meets its end is `unknown`."""
 
 _CLOSE_SECONDS: Final = 1.0
 """Time limit to end a session, so that a hanging server does not delay closing the connection."""
@@ -100,7 +102,7 @@ async def open_http_wire(
     route = Route.to(spec.url)
     client = guarded_client(
         Guard(proxy=lambda url: route.proxy),  # the same for all its URLs: they have one origin
-        httpx2.Limits(max_connections=None, max_keepalive_connections=_KEPT_CONNECTIONS),
+        httpx2.Limits(max_keepalive_connections=_KEPT_CONNECTIONS, keepalive_expiry=_KEPT_SECONDS),
         # Calls have their own deadlines, and an event stream may be silent for any time.
         httpx2.Timeout(_WRITE_SECONDS, connect=spec.connect_seconds, read=None, pool=None),
         # No compression: a small compressed answer can decompress to any size.
