@@ -139,7 +139,9 @@ class SignIn:
             return self._cache(key, await self._provider.claims_of_jwt(token))
         how = self._settings.introspection
         if how is None:
-            raise _invalid("the token is not a JWT, and server.auth.introspection is not set")
+            raise _invalid(
+                "the token is none of server.tokens, no JWT, and there is no server.auth.introspection"
+            )
         if key not in self._asked:
             if key not in self._kept and len(self._asked) >= MAX_WAITING:
                 raise _unavailable("too many tokens wait for the identity provider")
