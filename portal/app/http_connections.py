@@ -41,8 +41,8 @@ HEAD_BYTES, BODY_BYTES = 16 << 10, 256 << 10
 
 TOLD_SECONDS: Final = 60.0
 
-CUT_OFF_SECONDS: Final = 1.0
-"""Time for the errors that tell clients that their requests are cut off."""
+CUT_OFF_SECONDS: Final = 4.0
+"""Time for the errors that tell clients that their requests are cut off. They may take a second, if there is load."""
 
 CUT_OFF: Final = "The portal ends, and cancelled this request. It may have had an effect."
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import anyio
+import anyio.lowlevel
 import httpx2
 import pytest
 from mcp import Client
@@ -23,7 +24,7 @@ from portal.app import hang_ups, reload, serving
 from portal.app.http_connections import CUT_OFF, http_server, listening
 from tests.portal.app.test_manifest_changes import TEXT, hang_up, kept, write
 from tests.portal.peers import DEADLINE_SECONDS, write_manifest
-from tests.upstreams.peers import http_peer
+from tests.upstreams.peers import Clock, http_peer
 from tests.upstreams.raw_http_server import RawHttpServer
 
 
@@ -128,6 +129,36 @@ async def test_change_is_not_taken_while_the_portal_ends(
                 write(path, TEXT % name)
                 await other.until(name)
     assert not [each for each in (*events, *other.events) if each["event"].startswith("manifest_")]
+
+
+async def test_answer_to_a_request_that_is_cut_off_may_take_a_moment() -> None:
+    """As those of a dozen runs do, which are written to a store that is busy."""
+    is_asked, is_cut_off, may_answer = anyio.Event(), anyio.Event(), anyio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            is_asked.set()
+            await may_answer.wait()
+            await PlainTextResponse("cut off")(scope, receive, send)
+
+    async def ask() -> None:
+        async with httpx2.AsyncClient() as http:
+            answers.append((await http.get(f"http://127.0.0.1:{listener.getsockname()[1]}/")).text)
+
+    listener, answers = listening("127.0.0.1", 0), list[str]()
+    with anyio.fail_after(DEADLINE_SECONDS):
+        async with anyio.create_task_group() as tasks:
+            server = http_server(app, ServerSettings(drain_seconds=0.1), is_cut_off.set)
+            tasks.start_soon(lambda: server.serve(sockets=[listener]))
+            tasks.start_soon(ask)
+            await is_asked.wait()
+            server.should_exit = True
+            await is_cut_off.wait()
+            Clock().advance(2)
+            for _ in range(20):
+                await anyio.lowlevel.checkpoint()
+            may_answer.set()
+    assert answers == ["cut off"]
 
 
 @pytest.mark.parametrize("is_fault", [True, False])
