@@ -6,9 +6,9 @@ Rule 2: a request is passed on whole, with its token. The other replica authoriz
 """
 
 import json
+import math
 import re
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from portal.records.store.records import StoreError
 from portal.records.store.run_tables import RunTables
+from portal.records.store.tables import LEASE_SECONDS
 from portal.records.store.writer import RunStore
 from portal.runs.service import Runs
 from portal.server.server import until_gone
@@ -59,7 +60,7 @@ def home_of(store: RunStore | None) -> str:
     return f"{store.holder}." if store is not None else ""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class ReplicaMiddleware:
     """ASGI middleware that passes requests on to the replica that owns them. Inside HttpAccessMiddleware."""
 
@@ -70,6 +71,10 @@ class ReplicaMiddleware:
             Guard(), _LIMITS, timeout=httpx2.Timeout(None, connect=_CONNECT_SECONDS)
         )
     )
+    _urls: dict[str, str] = field(default_factory=dict)
+    """Of the replicas that were alive when they were last asked for."""
+    _out_at: float = -math.inf
+    """When Postgres was last away. For a lease from then on, old heartbeats do not say who has ended."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         home = home_of(self.runs.store)
@@ -86,11 +91,7 @@ class ReplicaMiddleware:
         replica = session.partition(".")[0] if "." in session else body.replica
         is_passable = body.is_whole or scope["method"] != "POST"  # an overlong body is refused here
         if is_passable and replica and f"{replica}." != home and named is None:
-            try:
-                url = await self._url(replica)
-            except StoreError as error:
-                log.error("replica_not_found", error=str(error))
-                url = None
+            url = await self._url(replica)
             if url is not None and await self._pass_on(replica, url, scope, body, send):
                 return
         if session.startswith(home):
@@ -100,9 +101,20 @@ class ReplicaMiddleware:
         await self.app(scope, body.receive, partial(_send_named, home, send))
 
     async def _url(self, replica: str) -> str | None:
-        """The URL of a replica, if it is alive. Raises StoreError."""
+        """The URL of a replica, if it is alive. During an outage of Postgres, no replica counts as lost."""
         assert self.runs.store is not None
-        return await self.runs.store.read(partial(RunTables.replica_url, replica=replica)) or None
+        url = None
+        try:
+            url = await self.runs.store.read(partial(RunTables.replica_url, replica=replica)) or None
+        except StoreError as error:
+            self._out_at = anyio.current_time()
+            if replica not in self._urls:
+                log.error("replica_not_found", error=str(error))
+        if url is not None:
+            self._urls[replica] = url
+        elif anyio.current_time() - self._out_at >= LEASE_SECONDS:
+            self._urls.pop(replica, None)
+        return self._urls.get(replica)
 
     async def _pass_on(self, replica: str, url: str, scope: Scope, body: "_Body", send: Send) -> bool:
         """Let another replica answer. Returns False if it cannot be reached; then nothing was done.
@@ -159,8 +171,7 @@ class ReplicaMiddleware:
         is_alive = True
         while is_alive:
             await anyio.sleep(_LOOK_SECONDS)
-            with suppress(StoreError):  # during an outage of Postgres, no replica counts as lost
-                is_alive = await self._url(replica) is not None
+            is_alive = await self._url(replica) is not None
         cancel()
 
 

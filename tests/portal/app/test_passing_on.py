@@ -13,11 +13,12 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from portal.app.replicas import ReplicaMiddleware
+from portal.records.store.tables import LEASE_SECONDS
 from portal.records.store.writer import RunStore
 from tests.portal.peers import DEADLINE_SECONDS
 from tests.portal.rows import Tables, store_of
 from tests.postgres import Postgres
-from tests.upstreams.peers import http_peer
+from tests.upstreams.peers import Clock, http_peer
 
 pytestmark = pytest.mark.servers
 
@@ -151,6 +152,25 @@ async def test_a_request_that_reaches_another_replica_than_it_names_is_not_done_
         answer = await both.http.post("/mcp", content=b"x")
     tables.close()
     assert (both.own, both.others, answer.text) == ([b"x"], [], "here")
+
+
+async def test_a_request_is_passed_on_while_the_database_is_away_and_heartbeats_are_old(both: Pair) -> None:
+    """A 404 would end the session, which lives."""
+
+    async def execute(*statements: str) -> None:
+        for statement in statements:
+            await both.store.write(lambda tables, text=statement: tables.database.execute(text))
+
+    async def asked(body: bytes) -> str:
+        return (await both.http.post("/mcp", content=body)).text
+
+    assert await asked(b"before") == "there before"
+    await execute("ALTER TABLE replicas RENAME TO away")
+    assert await asked(b"meanwhile") == "there meanwhile"
+    await execute("ALTER TABLE away RENAME TO replicas", "UPDATE replicas SET seen = 0")
+    assert await asked(b"after") == "there after"
+    Clock().advance(LEASE_SECONDS)
+    assert await asked(b"later") == "here"
 
 
 @pytest.mark.parametrize(
