@@ -33,6 +33,8 @@ _RENEWALS: Final = 3
 _SCHEME: Final = re.compile(r"(?:basic|bearer|token)\s+(\S+)", re.IGNORECASE)
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-]+")
 """Characters that JSON and URLs do not escape."""
+_ESCAPED_IN_JSON: Final = (("<>&", "x"), ("<>&='", "x"), ("\"&'+<>`", "X"))
+"""Characters that Go, Gson and .NET escape in JSON for the sake of HTML, and the kind of their hexadecimal digits."""
 _NUMBERS: Final = re.compile(r"[-+.,\deE]+")
 """Text that JSON can also have outside of strings, where it is not masked."""
 
@@ -226,6 +228,11 @@ def _forms(secret: str) -> Iterator[str]:
         in_json = json.dumps(secret, ensure_ascii=is_ascii)[1:-1]
         yield in_json
         yield in_json.replace("/", "\\/")  # as PHP writes it
+    for escaped, digits in _ESCAPED_IN_JSON:
+        yield "".join(
+            f"\\u{ord(each):04{digits}}" if each in escaped else json.dumps(each, ensure_ascii=False)[1:-1]
+            for each in secret
+        )
     for quoted in (
         quote(secret, safe="", errors="replace"),
         quote(secret, errors="replace"),

@@ -244,6 +244,25 @@ async def test_key_is_hidden_also_in_json_that_a_server_encoded_twice(tmp_path: 
         assert await portal.result_of("await gate.echo()") == {"key": "[hidden]"}
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        "zk3+pQ9/abc\\u0026def\\u003c==",  # Go
+        "zk3+pQ9/abc\\u0026def\\u003c\\u003d\\u003d",  # Gson
+        "zk3\\u002BpQ9/abc\\u0026def\\u003C==",  # .NET
+    ],
+)
+async def test_key_is_hidden_also_in_json_that_is_escaped_for_html(tmp_path: Path, written: str) -> None:
+    server = RawHttpServer()
+    text = f'{{"key":"{written}"}}'
+    server.result_text = json.dumps({"content": [{"type": "text", "text": text}]})
+    environ = {"CANARY": "zk3+pQ9/abc&def<=="}
+    async with gate(tmp_path, server, "?key=${CANARY}", environ=environ) as portal:
+        assert await portal.result_of("await gate.echo()") == {"key": "[hidden]"}
+        block = (await portal.result_of("return portal.blocks(await gate.echo())"))[0]
+        assert block["text"] == '{"key":"[hidden]"}'
+
+
 async def _key_of(requests: list[dict[str, str]]) -> CallToolResult:
     return saying(f"you sent {requests[-1]['x-api-key']}")
 
