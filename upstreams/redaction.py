@@ -23,6 +23,15 @@ MASK: Final = "[hidden]"
 LEAST_CHARACTERS: Final = 6
 """Shorter values are not masked: they occur in ordinary text, and real secrets are longer."""
 
+_OWN_WORDS: Final = (
+    "jsonrpc method params message result content structuredContent contents resource resources prompts arguments "
+    "properties required additionalProperties description annotations definitions string number integer boolean object "
+    "status stdout stderr notices run_id session waiting emitted sources kernel function state not_started answered_by "
+    "unknown failed refused running cancelled expired traceback python javascript question upstream arguments_sha256"
+)
+"""Words of protocols, schemas and answers. A setting such as `stdout` may be a secret by its reference: if these were
+masked, nothing could be read."""
+
 MAX_SHOWN_CHARACTERS: Final = 2_000
 """Characters of an error or a reason that are shown."""
 
@@ -211,7 +220,7 @@ def _parts(secret: str) -> Iterator[str]:
     lines = secret.splitlines()
     if len(lines) > 1:
         found.update(line for line in lines if len(line) >= _LEAST_LINE and not line.startswith("-----"))
-    return (part for part in found if len(part) >= LEAST_CHARACTERS)
+    return (part for part in found if len(part) >= LEAST_CHARACTERS and part not in _OWN_WORDS)
 
 
 def _password(secret: str) -> str:

@@ -6,6 +6,7 @@ import sys
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from urllib.parse import quote, unquote
@@ -20,13 +21,18 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from manifests.json_value import Json
+from portal.runs.answer import Answer
+from sandbox_runtime.call_port import CallError
+from sandbox_runtime.result import RunError
 from tests.portal.app.test_http_app import client, served
 from tests.portal.commands import PortalCommand, finished
 from tests.portal.peers import Opened, Peer, opened, raw, raw_tools, tool, write_manifest
 from tests.portal.peers import text as saying
+from tests.portal.runs.test_waiting import answer_of
 from tests.upstreams.oauth_peer import logged_in, protected
 from tests.upstreams.peers import http_peer
 from tests.upstreams.raw_http_server import RawHttpServer
+from upstreams.redaction import Redaction
 
 pytestmark = pytest.mark.anyio
 
@@ -261,6 +267,22 @@ async def test_key_is_hidden_also_in_json_that_is_escaped_for_html(tmp_path: Pat
         assert await portal.result_of("await gate.echo()") == {"key": "[hidden]"}
         block = (await portal.result_of("return portal.blocks(await gate.echo())"))[0]
         assert block["text"] == '{"key":"[hidden]"}'
+
+
+@pytest.mark.parametrize("setting", ["stdout", "result", "content"])
+async def test_setting_that_is_a_word_of_answers_leaves_them_readable(tmp_path: Path, setting: str) -> None:
+    entry: dict[str, Json] = {**raw(tools=raw_tools("echo")), "env": {"LOG_TO": "${LOG_TO}"}}
+    code = "print(await store.echo(text='a')); return 1"
+    async with opened(tmp_path, {"store": entry}, environ={"LOG_TO": setting}) as portal:
+        run = (await portal.call("execute_code", code=code, background=True)).structured_content["run_id"]
+        answer = await answer_of(portal, run)
+        assert (answer["result"], answer["stdout"]) == (1, "{'text': 'a'}\n")
+
+
+@pytest.mark.parametrize("kind", [Answer, RunError, CallError])
+def test_names_of_what_is_kept_are_no_secrets(kind: type) -> None:
+    names = [each.name for each in fields(kind)]
+    assert [*map(Redaction(names), names)] == names
 
 
 async def _key_of(requests: list[dict[str, str]]) -> CallToolResult:
