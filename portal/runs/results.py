@@ -1,7 +1,6 @@
 """Results that did not fit into an answer, kept behind a handle for later scripts."""
 
 import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -9,6 +8,7 @@ from typing import Final
 
 import anyio.to_thread
 import structlog
+from pydantic_core import from_json, to_json
 
 from manifests.json_value import Json
 from portal.base.errors import RunsError
@@ -74,7 +74,7 @@ class KeptResults:
             found = await self.store.read(partial(RunTables.kept, handle="".join(ids), owner=owner))
             if found is not None:
                 carry(found[1])
-                return json.loads(found[0])
+                return from_json(found[0])
         raise RunsError(
             "unknown_handle",
             f"there is no kept result {str(handle)[:60]!r}: it has expired, or belongs to another caller",
@@ -96,7 +96,7 @@ class KeptResults:
             usage = "Call it as portal.search_text(handle, text), and name the others."
             raise RunsError("invalid_arguments", f"portal.search_text takes {what}", usage)
         value = await self.recall(arguments.get("handle"), owner, carry)
-        text = value if isinstance(value, str) else json.dumps(value, indent=1, ensure_ascii=False)
+        text = value if isinstance(value, str) else to_json(value, indent=1).decode()
         folded, needle = text.lower(), wanted.lower()
         if len(folded) != len(text):  # a few letters fold to two, which would shift positions
             folded, needle = text, wanted
