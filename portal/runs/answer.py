@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from mcp_types import ContentBlock
@@ -41,6 +42,9 @@ class _Traceback(NamedTuple):
             or bool(re.search(self.definition.format(re.escape(name)), code))
         )
 
+
+_MOST_NAMES: Final = 4
+"""Functions of a line that are looked for in the script, which takes up to 0.1 s each. A message may imitate frames."""
 
 _TRACEBACKS: Final[Mapping[KernelName, _Traceback]] = {
     PYTHON: _Traceback(
@@ -172,8 +176,9 @@ def at_line(error: RunError, code: str, kernel: KernelName = PYTHON) -> str:
     if error.line is None or error.line > len(lines):
         return ""
     frames = [(int(each["line"]), each["name"]) for each in form.frame.finditer(error.traceback)]
-    own = (form.defines(code, name) for line, name in frames if line == error.line)
-    source = f": {lines[error.line - 1].strip()[:120]}" if all(own) else ""
+    names = dict.fromkeys(name for line, name in frames if line == error.line)
+    is_own = all(form.defines(code, name) for name in islice(names, _MOST_NAMES))
+    source = f": {lines[error.line - 1].strip()[:120]}" if is_own else ""
     # The message follows the frames in Python, and else precedes them. It may imitate some, as may that of a cause.
     before, found, after = error.traceback.rpartition(error.message)
     told = before if kernel == PYTHON else after * bool(found)

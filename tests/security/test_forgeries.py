@@ -160,6 +160,21 @@ async def test_word_that_may_begin_a_search_holds_nobody_up_however_often_it_com
         assert delay.seconds < MOST_SECONDS
 
 
+@pytest.mark.parametrize("name", ["f", "f${n}"])
+async def test_frames_that_an_error_imitates_hold_nobody_up(
+    tmp_path: Path, anyio_backend: str, name: str
+) -> None:
+    """Each function of theirs would be looked for behind much that only begins like one."""
+    functions = "\n".join(f"function {name.replace('${n}', str(n))}() {{}}" for n in range(300))
+    frames = f"[...Array(300).keys()].map(n => `\\n    at {name} (script.js:2)`).join('')"
+    script = f"//{' f' * 450_000}\nthrow new Error({frames})\n{functions}"
+    async with opened(tmp_path, server={"kernels": {"javascript": True}}) as portal:
+        async with watched() as delay:
+            error = await portal.error_of(script, kernel="javascript")
+        assert delay.seconds < MOST_SECONDS
+        assert (error["code"], error["line"]) == ("script_error", 2)
+
+
 @pytest.mark.parametrize("size", ["10 ** 4000", "-5", "7", "True", "'many'"])
 async def test_forged_size_of_a_result_is_not_told(run: Runner, size: str) -> None:
     forged = INTERPRETER + (
