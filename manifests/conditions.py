@@ -268,6 +268,11 @@ class ArgumentCondition:
 
         `arguments` have the tool's own names, as they would be sent. The schema takes at most `max_steps`.
         """
+        known = {*self.where, *(self.schema or {}).get("properties", ())}
+        folded = {name.casefold() for name in known}
+        if other := next((each for each in arguments if each not in known and each.casefold() in folded), ""):
+            # Go reads JSON so, and takes the last one.
+            return f"{other[:_SHOWN]} may be taken for an argument of the condition by a server that ignores case"
         for name, demanded in self.where.items():
             if name not in arguments:
                 return f"{name[:_SHOWN]} is missing; it must {_demand(demanded)}"

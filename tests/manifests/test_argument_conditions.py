@@ -71,6 +71,19 @@ def test_argument_that_is_missing_is_refused_whatever_the_tool_would_take(rules:
     assert "path is missing" in decision.reason
 
 
+@pytest.mark.parametrize(
+    "condition",
+    ["where: {path: {prefix: a/}}", "schema: {properties: {path: {enum: [a/x]}}, required: [path]}"],
+)
+@pytest.mark.parametrize(("other", "verdict"), [("Path", "deny"), ("PATH", "deny"), ("path_", "allow")])
+def test_argument_that_a_server_may_take_for_the_one_of_a_condition_is_refused(
+    rules: Load, condition: str, other: str, verdict: str
+) -> None:
+    """Servers in Go take the last name of those that differ in case only."""
+    manifest = rules(f"{{allow: [{{tool: write, {condition}}}]}}")
+    assert ask(manifest, "files.write", arguments={"path": "a/x", other: "b/x"}).verdict == verdict
+
+
 A, B = (f"{{tool: write, where: {{path: {{prefix: {each}/}}}}}}" for each in "ab")
 
 
