@@ -32,8 +32,9 @@ _TUPLE: Final = "\0("
 _WORDS: Final = {"None": "null", "True": "true", "False": "false"}
 _AS_JSON: Final = {**_WORDS, "(": f"{{{json.dumps(_TUPLE)}:[", ")": "]}", ",)": '],",":0}'}
 
-MAX_COMPARISONS: Final = 1_000_000
-"""Texts times parts of the data. Texts are not compared with later parts, and may then count as more than the data."""
+MAX_COMPARISONS: Final = 30_000_000
+"""Characters of the texts, and 30 more for each, times parts of the data: at most 0.3 s. Texts are not compared with
+later parts, and may then count as more than the data."""
 
 MAX_COMPARED_CHARACTERS: Final = 1 << 20
 """Longer JSON text is taken for a copy of the data, without parsing it, and is not kept beside it."""
@@ -152,7 +153,7 @@ def content_of(result: ToolResult, value: Json) -> tuple[list[Json] | None, list
             structured, value, parsed = from_json(as_sent)
     data = dict(zip(short, parsed, strict=True))
     said = [*_ways_to_say(structured), *_ways_to_say(value)] if has_data else []
-    said = said[: MAX_COMPARISONS // max(1, len(texts))]
+    said = said[: 1 + MAX_COMPARISONS // max(1, 30 * len(texts) + sum(map(len, short)))]
     items = value if isinstance(value, list) else []
     beside: list[int] = []
     blocks: list[Json] = []

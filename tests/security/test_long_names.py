@@ -57,6 +57,14 @@ def repeated() -> None:
     assert len(content_of(result, script_value(result, None))[1]) == 5_000
 
 
+def alike() -> None:
+    """Texts that differ from each part of the data at their end."""
+    texts: list[Json] = [{"type": "text", "text": f"[{'[],' * 2_500}{n}]"} for n in range(200)]
+    fields = {f"k{n}": [*([] for _ in range(2_500)), -n - 1] for n in range(200)}
+    result = ToolResult(texts, fields, False)
+    assert len(content_of(result, script_value(result, None))[1]) == 200
+
+
 def literals() -> None:
     text: Json = {"type": "text", "text": f"[{'(),' * 30_000}]"}
     result = ToolResult([text] * 40, MISSING, False)
@@ -127,6 +135,7 @@ def at_most(seconds: float) -> Iterator[None]:
         lambda: refused([f"k{n}" for n in range(20_000)]),
         compiled_types,
         repeated,
+        alike,
         literals,
         item,
         blank_lines,
@@ -138,7 +147,7 @@ def at_most(seconds: float) -> Iterator[None]:
         lambda: coroutines("\n"),
     ],
     ids=[
-        *("identifier", "search", "property", "keyword", "keywords", "types", "texts", "literals"),
+        *("identifier", "search", "property", "keyword", "keywords", "types", "texts", "alike", "literals"),
         *("item", "lines", "mistakes", "calls", "annotations", "loops", "spaces", "blank"),
     ],
 )
