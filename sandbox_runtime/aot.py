@@ -55,8 +55,8 @@ def component_sha256(component: Path) -> str:
 class AotCache:
     """Compiled components in one folder.
 
-    They are loaded as native code, so the folder must belong to this user (or root) and be writable by no one else.
-    Otherwise a temporary folder is used until `close`.
+    They are loaded as native code, so the folder must belong to this user (or root), be writable by no one else, and
+    not be mounted noexec. Otherwise a temporary folder is used until `close`.
     """
 
     def __init__(self, folder: Path, progress: Callable[[str], None]) -> None:
@@ -71,19 +71,24 @@ class AotCache:
 
         Raises:
             ComponentError: It does not compile, or the cache was closed in between.
-            CacheError: There is no space for it, not even in a temporary folder.
+            CacheError: There is no folder for it, not even a temporary one.
         """
         name = f"guest-{_key(sha256 or component_sha256(component))}.cwasm"
         with contextlib.suppress(OSError):  # read-only, or full
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             status = self._folder.stat()
-            if status.st_uid in (os.geteuid(), 0) and not status.st_mode & 0o022:
+            is_private = status.st_uid in (os.geteuid(), 0) and not status.st_mode & 0o022
+            if is_private and not _is_noexec(self._folder):
                 return self._compile_once(component, self._folder / name)
         self._progress(
-            f"the cache folder cannot be used; set {CACHE_VARIABLE} to a private one to start faster"
+            f"the cache folder {self._folder} cannot be used; set {CACHE_VARIABLE} to a private one to start faster"
         )
         try:
             self._temporary = self._temporary or tempfile.TemporaryDirectory(prefix="mcp-code-portal-")
+            if _is_noexec(Path(self._temporary.name)):
+                raise CacheError(
+                    f"{self._temporary.name} is mounted noexec, and the compiled sandbox is code"
+                )
             return self._compile_once(component, Path(self._temporary.name) / name)
         except OSError as error:
             raise CacheError(f"there is no space for the compiled sandbox (50 MB): {error}") from error
@@ -133,6 +138,11 @@ class AotCache:
             raise WorkerStartError(f"the compiler of the guest component was ended by signal {-status}")
         if status != 0:
             raise ComponentError(f"the guest component did not compile (status {status})")
+
+
+def _is_noexec(folder: Path) -> bool:
+    """Whether the system loads no code from the folder (Linux), as from /tmp on many hardened machines."""
+    return bool(os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0))
 
 
 def _key(sha256: str) -> str:

@@ -18,7 +18,7 @@ class ComponentError(SandboxError):
 
 
 class CacheError(SandboxError):
-    """There is no disk space for the compiled component."""
+    """There is no folder for the compiled component."""
 
     hint = "Set MCP_CODE_PORTAL_CACHE to a private folder on another disk."
 
@@ -43,8 +43,8 @@ class WorkerStartError(SandboxError):
     """Worker processes do not start on this machine."""
 
     hint = (
-        "Check this machine's memory and process limits, and that wasmtime supports its CPU. If the cache is damaged, "
-        "delete it (~/.cache/mcp-code-portal); it is rebuilt."
+        "Check this machine's memory and limits (ulimit -u and -v), and that wasmtime supports its CPU. If the cache "
+        "is damaged, delete it ($MCP_CODE_PORTAL_CACHE or ~/.cache/mcp-code-portal); it is rebuilt."
     )
 
 

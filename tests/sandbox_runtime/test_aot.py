@@ -1,6 +1,9 @@
 """The compiled component: made once, kept in private, made again when it is damaged."""
 
+import os
 import resource
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -72,6 +75,47 @@ def test_full_cache_folder_gives_way_to_a_temporary_one(
     assert list((tmp_path / "cache").iterdir()) == []
     cache.close()
     assert not compiled.exists()
+
+
+NOEXEC = [
+    "unshare",
+    "--user",
+    "--map-root-user",
+    "--mount",
+    "sh",
+    "-c",
+    'mount -t tmpfs -o noexec,mode=700 none "$0" && exec "$@"',
+]
+"""Runs a command with a folder of its own, from which no code is loaded."""
+
+
+def has_noexec(folder: Path) -> bool:
+    return sys.platform == "linux" and subprocess.run([*NOEXEC, str(folder), "true"]).returncode == 0
+
+
+@pytest.mark.parametrize("temporary", ["elsewhere", "hardened"])
+def test_folder_from_which_no_code_is_loaded_is_not_used(
+    tmp_path: Path, component: Path, temporary: str
+) -> None:
+    for name in ("hardened", "elsewhere"):
+        (tmp_path / name).mkdir()
+    if not has_noexec(tmp_path / "hardened"):
+        pytest.skip("no namespaces of mounts here")
+    folders = {CACHE_VARIABLE: str(tmp_path / "hardened"), "TMPDIR": str(tmp_path / temporary)}
+    command = [sys.executable, "-m", "sandbox_runtime.aot", str(component)]
+    done = subprocess.run(
+        [*NOEXEC, str(tmp_path / "hardened"), *command],
+        env={**os.environ, **folders},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert str(tmp_path / "hardened") in done.stderr
+    if temporary == "elsewhere":
+        assert Path(done.stdout).is_relative_to(tmp_path / "elsewhere")
+    else:
+        assert "noexec" in done.stderr
+        assert not done.stdout
 
 
 def test_file_that_is_no_component_is_an_error(tmp_path: Path, component: Path) -> None:
