@@ -47,6 +47,13 @@ async def test_rebuild_that_fails_is_tried_again(tmp_path: Path, monkeypatch: py
             assert "store.other" in (await own.fresh()).library.functions
 
 
+async def test_search_asks_for_no_thread_per_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    async with opened(tmp_path, {"store": Peer(tool("echo"))}) as portal:
+        assert (await portal.search("echo"))["total"] == 1
+    assert os.environ["OPENBLAS_NUM_THREADS"] == "1"
+
+
 async def test_stub_files_stay_as_they_are_while_a_check_reads_them(tmp_path: Path) -> None:
     async with opened(tmp_path, {"store": Peer()}) as portal:
         await portal.search("echo")
