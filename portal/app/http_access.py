@@ -21,7 +21,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from manifests.portal_manifest import AuthSettings, PortalManifest
 from portal.base.caller import BEARER, Bearer
@@ -210,10 +210,22 @@ class HttpAccessMiddleware:
             # Streams end when the token expires, so that no one keeps listening. Running scripts may finish.
             if bearer is not None and (scope["method"] == "GET" or is_listening):
                 ends = bearer.ends
+        has_begun = False
+
+        async def noted(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
         with anyio.move_on_after(ends - time.time()) as open_stream:
-            await self.app(scope, receive, send)
-        if open_stream.cancelled_caught:
+            await self.app(scope, receive, noted)
+        if not open_stream.cancelled_caught:
+            return
+        if has_begun:
             await send({"type": "http.response.body", "body": b""})
+        else:
+            over = SignInError(401, "invalid_token", "the token has expired")
+            await self.access().challenge(over)(scope, receive, send)
 
     async def _admitted(self, scope: Scope) -> Scope | Response:
         """The scope of a request, with its bearer; or the response that refuses it."""

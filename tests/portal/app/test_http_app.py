@@ -23,12 +23,14 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from manifests.portal_manifest import AuthSettings, PortalManifest, ServerSettings
 from portal.app.http_access import OPEN_PATHS, HttpAccess, HttpAccessMiddleware, sign_in_routes
 from portal.app.http_connections import listening
 from portal.app.replicas import MAX_REQUEST_BYTES
 from portal.app.serving import ClientAnswers, ClientMessages, build_http_app
+from portal.base.caller import Bearer
 from portal.base.errors import OpenBindError, SignInError
 from portal.calls.fetch import FROM_SCRIPT
 from portal.server.server import build_server
@@ -179,6 +181,30 @@ async def status(access: HttpAccess, headers: Mapping[str, str], path: str) -> i
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080") as client:
         raw = {name: value.encode() for name, value in headers.items()}
         return (await client.post(path, headers=raw)).status_code
+
+
+class Expired(HttpAccess):
+    """Lets a token in that expires at once."""
+
+    async def caller(self, headers: Headers) -> Bearer | None:
+        return Bearer("late", None, ends=0.0)
+
+
+@pytest.mark.parametrize(("begins", "expected"), [(False, 401), (True, 200)])
+async def test_token_that_expires_ends_an_answer_or_is_refused_if_none_has_begun(
+    begins: bool, expected: int
+) -> None:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if begins:
+            with anyio.CancelScope(shield=True):
+                await send({"type": "http.response.start", "status": 200, "headers": []})
+        await anyio.sleep_forever()
+
+    app = HttpAccessMiddleware(answer, lambda: Expired("127.0.0.1", PortalManifest()))
+    async with httpx2.AsyncClient(
+        transport=httpx2.ASGITransport(app=app), base_url="http://127.0.0.1:8080"
+    ) as http:
+        assert (await http.get("/runs")).status_code == expected
 
 
 FOREIGN_HOSTS = (
