@@ -6,7 +6,6 @@ from pathlib import Path
 
 import anyio
 
-from portal.base.caller import LOCAL
 from portal.records.store.run_tables import RunTables
 from portal.records.store.tables import DAY_SECONDS
 from tests.portal.peers import DEADLINE_SECONDS, Opened, opened
@@ -45,21 +44,6 @@ async def test_what_does_not_fit_is_there_for_a_later_script_as_long_as_it_is_ke
         assert (await portal.result_of(find(kept["result"])))[0] == size
         await write(partial(sweep, now=time.time() + 2.1 * DAY_SECONDS))
         assert await portal.result_of(find(kept["result"])) == ["unknown_handle"] * 2
-
-
-async def test_searching_many_values_takes_little_longer_than_reading_them(tmp_path: Path) -> None:
-    """Meanwhile nobody else is answered."""
-    rows = [{"a": n, "b": "x" * 20} for n in range(50_000)]
-    async with opened(tmp_path) as portal:
-        handle = (await portal.run("[{'a': n, 'b': 'x' * 20} for n in range(50_000)]"))["kept"]["result"]
-        results = portal.portal.runs.results
-        began = time.thread_time()
-        assert await results.recall(handle, LOCAL.run_owner, lambda _: None) == rows
-        reading_seconds, began = time.thread_time() - began, time.thread_time()
-        sought = {"handle": handle, "text": '"A": 49999,'}
-        [hit] = await results.search(sought, LOCAL.run_owner, lambda _: None)
-        assert hit["text"].endswith('"a": 49999,\n  "b": "xxxxxxxxxxxxxxxxxxxx"\n }\n]')
-        assert time.thread_time() - began < 4 * reading_seconds
 
 
 async def earlier(portal: Opened, run: str) -> str:
