@@ -5,8 +5,8 @@
 #     -v "$PWD/portal.yaml:/etc/mcp-code-portal/portal.yaml:ro" \
 #     -v portal-state:/home/portal/.local/state mcp-code-portal
 #
-# With --read-only add --tmpfs /tmp:exec. The type checker's files are there and, on another processor than that of the build,
-# the compiled sandbox, which is code.
+# With --read-only add --tmpfs /tmp:exec. The type checker's files are there and, on another processor than that of the
+# build, the compiled sandbox, which is code.
 #
 # Upstreams that are commands need their programs in the image: derive one that installs uv, node or the servers.
 # tests/packaging/test_image.py runs these commands without Docker.
