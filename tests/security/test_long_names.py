@@ -59,10 +59,10 @@ def repeated() -> None:
 
 def alike() -> None:
     """Texts that differ from each part of the data at their end."""
-    texts: list[Json] = [{"type": "text", "text": f"[{'[],' * 2_500}{n}]"} for n in range(200)]
-    fields = {f"k{n}": [*([] for _ in range(2_500)), -n - 1] for n in range(200)}
+    texts: list[Json] = [{"type": "text", "text": f"[{'[],' * 2_500}{n}]"} for n in range(150)]
+    fields = {f"k{n}": [*[[]] * 2_500, -n - 1] for n in range(200)}
     result = ToolResult(texts, fields, False)
-    assert len(content_of(result, script_value(result, None))[1]) == 200
+    assert len(content_of(result, script_value(result, None))[1]) == 150
 
 
 def literals() -> None:
