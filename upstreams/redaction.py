@@ -220,7 +220,7 @@ def _parts(secret: str) -> Iterator[str]:
     lines = secret.splitlines()
     if len(lines) > 1:
         found.update(line for line in lines if len(line) >= _LEAST_LINE and not line.startswith("-----"))
-    return (part for part in found if len(part) >= LEAST_CHARACTERS and part not in _OWN_WORDS)
+    return (part for part in found if len(part) >= LEAST_CHARACTERS and part not in _OWN_WORDS.split())
 
 
 def _password(secret: str) -> str:

@@ -285,6 +285,11 @@ def test_names_of_what_is_kept_are_no_secrets(kind: type) -> None:
     assert [*map(Redaction(names), names)] == names
 
 
+@pytest.mark.parametrize("secret", ["script", "answer", "source", "prompt", "sha256", "refuse"])
+def test_secret_that_is_only_a_part_of_such_a_word_is_hidden(secret: str) -> None:
+    assert Redaction([secret])(f"the password is {secret}") == "the password is [hidden]"
+
+
 async def _key_of(requests: list[dict[str, str]]) -> CallToolResult:
     return saying(f"you sent {requests[-1]['x-api-key']}")
 
