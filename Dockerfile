@@ -18,7 +18,7 @@ ENV MCP_CODE_PORTAL_CACHE=/opt/mcp-code-portal/cache
 RUN python -m pip wheel --no-cache-dir --no-deps --wheel-dir /wheel .
 RUN python -m venv --without-pip /opt/mcp-code-portal \
  && python -m pip --python /opt/mcp-code-portal install --no-cache-dir --constraint constraints.txt "$(echo /wheel/*.whl)[postgres,telemetry]"
-# Compiled for this machine's processor; on another one each container compiles into /tmp at its start, which takes 5 s.
+# Compiled for this machine's processor; on another one the portal compiles at each start, which takes 5 s.
 RUN /opt/mcp-code-portal/bin/python -m sandbox_runtime.aot \
  && chmod -R a+rX "$MCP_CODE_PORTAL_CACHE"
 

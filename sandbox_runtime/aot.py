@@ -56,13 +56,13 @@ class AotCache:
     """Compiled components in one folder.
 
     They are loaded as native code, so the folder must belong to this user (or root), be writable by no one else, and
-    not be mounted noexec. Otherwise it is one of this user in the temporary folder, which later portals use as well: if
-    each had its own, one that is killed again and again would fill the disk.
+    not be mounted noexec. Otherwise a temporary folder is used until `close`.
     """
 
     def __init__(self, folder: Path, progress: Callable[[str], None]) -> None:
         self._folder = folder
         self._progress = progress
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._is_closed = False
         self._compiling: subprocess.Popen[bytes] | None = None
 
@@ -74,22 +74,32 @@ class AotCache:
             CacheError: There is no folder for it, not even a temporary one.
         """
         name = f"guest-{_key(sha256 or component_sha256(component))}.cwasm"
-        with contextlib.suppress(OSError):  # read-only, full, not private, or noexec
-            return self._compile_once(component, _made(self._folder) / name)
+        with contextlib.suppress(OSError):  # read-only, or full
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            status = self._folder.stat()
+            is_private = status.st_uid in (os.geteuid(), 0) and not status.st_mode & 0o022
+            if is_private and not _is_noexec(self._folder):
+                return self._compile_once(component, self._folder / name)
         self._progress(
             f"the cache folder {self._folder} cannot be used; set {CACHE_VARIABLE} to a private one to start faster"
         )
         try:
-            folder = Path(tempfile.gettempdir()) / f"mcp-code-portal-{os.geteuid()}"
-            return self._compile_once(component, _made(folder, follows_links=False) / name)
+            self._temporary = self._temporary or tempfile.TemporaryDirectory(prefix="mcp-code-portal-")
+            if _is_noexec(Path(self._temporary.name)):
+                raise CacheError(
+                    f"{self._temporary.name} is mounted noexec, and the compiled sandbox is code"
+                )
+            return self._compile_once(component, Path(self._temporary.name) / name)
         except OSError as error:
-            raise CacheError(f"the compiled sandbox (60 MB) cannot be kept: {error}") from error
+            raise CacheError(f"there is no space for the compiled sandbox (50 MB): {error}") from error
 
     def close(self) -> None:
         """Kill a running compilation, which other threads may wait for. It leaves nothing behind."""
         self._is_closed = True
         if (child := self._compiling) is not None:
             child.kill()
+        if self._temporary is not None:
+            self._temporary.cleanup()
 
     def _compile_once(self, component: Path, target: Path) -> Path:
         """Compile into `target` if it is missing. Of concurrent portals the first to finish wins."""
@@ -130,15 +140,9 @@ class AotCache:
             raise ComponentError(f"the guest component did not compile (status {status})")
 
 
-def _made(folder: Path, *, follows_links: bool = True) -> Path:
-    """The folder, created if it is missing. Raises OSError: it cannot be used for native code."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    status = folder.stat(follow_symlinks=follows_links)  # anyone may write to a link itself
-    if status.st_uid not in (os.geteuid(), 0) or status.st_mode & 0o022:
-        raise OSError(errno.EPERM, "it is of another user, or others may write to it", str(folder))
-    if os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0):  # only on Linux
-        raise OSError(errno.EPERM, "it is mounted noexec", str(folder))
-    return folder
+def _is_noexec(folder: Path) -> bool:
+    """Whether the system loads no code from the folder (Linux), as from /tmp on many hardened machines."""
+    return bool(os.statvfs(folder).f_flag & getattr(os, "ST_NOEXEC", 0))
 
 
 def _key(sha256: str) -> str:
