@@ -26,7 +26,7 @@ function localeNumber(_, options = {}) {
 defineProperty(Number.prototype, "toLocaleString", { value: localeNumber, writable: true, configurable: true });
 for (const name of ["toLocaleString", "toLocaleDateString", "toLocaleTimeString"]) {
   const padded = uncurried(Date.prototype[name]);
-  defineProperty(Date.prototype, name, { value() { return padded(this).replace(/(?<=^|\/|, )0(?=\d\D)/g, ""); }, writable: true, configurable: true });
+  defineProperty(Date.prototype, name, { value() { return padded(this).replace(/(?<=^|\/|, )0+(?=\d)/g, ""); }, writable: true, configurable: true });
 }
 
 const swapCase = (letter) => (letter === letter.toLowerCase() ? letter.toUpperCase() : letter.toLowerCase());

@@ -56,6 +56,7 @@ VALUES: list[tuple[str, Any]] = [
         "[d = new Date(2026, 9, 10, 22), d.toLocaleDateString(), d.toLocaleTimeString()].slice(1)",
         ["10/10/2026", "10:00:00 PM"],
     ),
+    ("new Date('0001-01-01T00:00:00Z').toLocaleString()", "1/1/1, 12:00:00 AM"),
     ("let a = 1, b = 2;", 2),
     ("let a = 1; function f() {}", 1),
     ("export default function a() { return 1 } function f() {}", 1),
