@@ -154,7 +154,7 @@ def content_of(result: ToolResult, value: Json) -> tuple[list[Json] | None, list
     data = dict(zip(short, parsed, strict=True))
     said = [*_ways_to_say(structured), *_ways_to_say(value)] if has_data else []
     said = said[: 1 + MAX_COMPARISONS // max(1, 30 * len(texts) + sum(map(len, short)))]
-    items = value if isinstance(value, list) else []
+    items = [*value.values()] if isinstance(value, dict) else value if isinstance(value, list) else []
     beside: list[int] = []
     blocks: list[Json] = []
     for at, (block, text) in enumerate(zip(result.content, texts, strict=True)):

@@ -127,6 +127,11 @@ def test_texts_of_items_repeat_them() -> None:
     assert content(*blocks, structured={"result": ["a", {"b": 1}]}) == (blocks, [])
 
 
+def test_texts_of_many_long_fields_repeat_them() -> None:
+    fields: dict[str, Json] = {f"k{n}": {"v": "x" * 1_000 + str(n)} for n in range(300)}
+    assert content(*(text(json.dumps(each)) for each in fields.values()), structured=fields)[1] == []
+
+
 def test_text_of_a_field_repeats_it_and_another_one_is_beside_it() -> None:
     blocks = [text("# Notes\n"), text("more")]
     assert content(*blocks, structured={"content": "# Notes\n", "size": 8}) == (blocks, [1])
