@@ -268,11 +268,11 @@ class ArgumentCondition:
 
         `arguments` have the tool's own names, as they would be sent. The schema takes at most `max_steps`.
         """
-        known = {*self.where, *(self.schema or {}).get("properties", ())}
-        folded = {name.casefold() for name in known}
-        if other := next((each for each in arguments if each not in known and each.casefold() in folded), ""):
+        names = {name.casefold(): name for name in arguments}
+        if other := next((each for each in arguments if names[each.casefold()] != each), ""):
             # Go reads JSON so, and takes the last one.
-            return f"{other[:_SHOWN]} may be taken for an argument of the condition by a server that ignores case"
+            last = names[other.casefold()]
+            return f"{last[:_SHOWN]} may be taken for {other[:_SHOWN]} by a server that ignores case"
         for name, demanded in self.where.items():
             if name not in arguments:
                 return f"{name[:_SHOWN]} is missing; it must {_demand(demanded)}"

@@ -73,7 +73,11 @@ def test_argument_that_is_missing_is_refused_whatever_the_tool_would_take(rules:
 
 @pytest.mark.parametrize(
     "condition",
-    ["where: {path: {prefix: a/}}", "schema: {properties: {path: {enum: [a/x]}}, required: [path]}"],
+    [
+        "where: {path: {prefix: a/}}",
+        "schema: {properties: {path: {enum: [a/x]}}, required: [path]}",
+        "schema: {allOf: [{properties: {path: {enum: [a/x]}}, required: [path]}]}",
+    ],
 )
 @pytest.mark.parametrize(("other", "verdict"), [("Path", "deny"), ("PATH", "deny"), ("path_", "allow")])
 def test_argument_that_a_server_may_take_for_the_one_of_a_condition_is_refused(
