@@ -20,7 +20,7 @@ import pytest
 import yaml
 from mcp.shared.exceptions import MCPError
 
-from portal.app.http_access import LOOPBACK_NAMES
+from portal.app.http_access import OPEN_PATHS
 from tests.acceptance.portal_process import COMMAND, STOP_SECONDS, HttpPortal, http_model, listening_url
 from tests.packaging.source_tree import ROOT
 from tests.ports import closed_port
@@ -193,8 +193,8 @@ def test_both_examples_have_the_same_settings() -> None:
     (deployment,) = (each for each in objects if each["kind"] == "Deployment")
     pod = deployment["spec"]["template"]["spec"]
     (container,) = pod["containers"]
-    for probe in ("readinessProbe", "livenessProbe"):  # it uses an address that is not known beforehand
-        assert container[probe]["httpGet"]["httpHeaders"] == [{"name": "Host", "value": LOOPBACK_NAMES[0]}]
+    for probe in ("readinessProbe", "livenessProbe"):  # without a Host, it asks by the address of the pod
+        assert container[probe]["httpGet"] in [{"path": path, "port": "http"} for path in OPEN_PATHS]
     sleep_seconds = int(container["lifecycle"]["preStop"]["exec"]["command"][1])
     assert pod["terminationGracePeriodSeconds"] > sleep_seconds + ours["server"]["drain_seconds"]
     assert {each["name"] for each in container["env"]} == {*re.findall(r"\$\{(\w+)\}", manifest)}
