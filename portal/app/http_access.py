@@ -45,7 +45,7 @@ def is_loopback(host: str) -> bool:
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 OPEN_PATHS: Final = ("/healthz", "/readyz")
-"""Served without a token, and by address, because health checks send none and name none. A token shows names."""
+"""Served without a token and under any address, as health checks ask. Names are shown only with a token."""
 
 _METADATA: Final = "/.well-known/oauth-protected-resource"
 OPEN_BEGINNINGS: Final = ("/hooks/", "/.well-known/", "/mcp/.well-known/", "/oauth/sign-in/")
@@ -282,7 +282,7 @@ def _token(headers: Headers) -> str:
 
 
 def _is_address(host: str) -> bool:
-    """Whether a Host is no name, as the Host of a page that was bound to another address (DNS rebinding) would be."""
+    """Whether a Host is an address or missing. A page whose name was rebound to this machine sends a name."""
     try:
         return not host or bool(ipaddress.ip_address(urlsplit(f"//{host}").hostname or ""))
     except ValueError:

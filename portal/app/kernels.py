@@ -51,7 +51,7 @@ class Kernels:
     async def sandbox(self, name: KernelName = PYTHON, component: str = "") -> Sandbox:
         """The sandbox of a kernel, or that of an earlier component of it, by sha256, once it is open.
 
-        Raises RunsError: the kernel is not on, or does not start here. As `Components.sandbox`, for a component.
+        Raises RunsError: the kernel is not on, or does not start here. Of a component also as `Components.sandbox`.
         """
         refuse_kernel(name, self.manifest.portal.server.switched_on)
         if name not in self.opened:
