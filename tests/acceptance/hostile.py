@@ -22,7 +22,6 @@ ANYTHING = "anything that happens to the script alone"
 VALUE = "the value that stands beside the script"
 
 OWN_CODES = {"script_error", "script_exit", "memory_limit", "cpu_limit", "result_limit", "result_not_json"}
-OWN_CODES.add("wall_limit")  # an interpreter that a script damaged may also wait for ever
 
 GIT_SERVER = [str(Path(__file__).parent / "peers/waiting_server.py"), "git_log", "hangs", "long"]
 VARIABLE = "MCP_CODE_PORTAL_BAIT"

@@ -878,7 +878,7 @@ host.exchange('', 1000)
 
 @pytest.fixture(scope="module")
 async def portal(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Arena]:
-    limits = {"wall_seconds": 20, "cpu_seconds": 10}
+    limits = {"wall_seconds": 20, "cpu_seconds": 3}
     async with arena(tmp_path_factory.mktemp("escapes"), limits) as portal:
         yield portal
 
