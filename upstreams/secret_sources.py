@@ -37,6 +37,8 @@ SECRET_SECONDS: Final = 30.0
 MAX_SECRET_BYTES: Final = 64 * 1024
 
 _KILL_SECONDS: Final = 1.0
+_SIGNAL_SECONDS: Final = 0.2
+"""The main thread waits in such steps: a signal that another thread got is handled only after one."""
 _SILENT_HINT: Final = (
     "Run it in a shell to see why. Its output is not shown here, because it may contain secrets."
 )
@@ -73,7 +75,8 @@ def fetch_secrets(
             thread.start()
         deadline = time.monotonic() + SECRET_SECONDS
         for thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
+            while thread.is_alive() and (left := deadline - time.monotonic()) > 0:
+                thread.join(min(left, _SIGNAL_SECONDS))
         return dict(values)
     finally:  # also after Ctrl-C
         commands.end()

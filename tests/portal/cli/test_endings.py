@@ -1,5 +1,6 @@
 """Ctrl-C and SIGTERM end every command in order and soon, and leave no process behind. Linux: looks at /proc."""
 
+import ctypes
 import json
 import os
 import select
@@ -87,6 +88,15 @@ def test_a_server_that_is_still_starting_is_ended_by_sigterm_and_not_by_a_signal
     with serve as process, (tmp_path / "fifo").open("wb"):  # opened once it is read
         process.send_signal(signal.SIGHUP)
         assert ended_by(process, signal.SIGTERM) == 143
+
+
+def test_a_signal_that_the_thread_of_a_secret_gets_ends_the_start(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "portal.yaml").write_text("upstreams: {}\nserver: {token: '${command:cat fifo}'}")
+    with running("serve", cwd=tmp_path) as process, (tmp_path / "fifo").open("wb"):
+        threads = {*map(int, os.listdir(f"/proc/{process.pid}/task"))} - {process.pid}
+        ctypes.CDLL(None).tgkill(process.pid, max(threads), signal.SIGTERM)
+        assert process.wait(10) == 143
 
 
 def test_a_server_on_stdio_whose_client_stays(tmp_path: Path) -> None:
