@@ -54,11 +54,12 @@ class Exported(Telemetry):
             readers.append(PrometheusMetricReader(scope_info_enabled=False, registry=registry))
         # Not at exit: `close` waits less for an unreachable collector.
         self._tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
+        self._given_up = threading.Event()
         if settings.otlp:
             url, headers = settings.otlp.rstrip("/"), settings.headers
-            spans = _SpanExporter(f"{url}/v1/traces", headers)
+            spans = _SpanExporter(f"{url}/v1/traces", headers, self._given_up)
             self._tracers.add_span_processor(BatchSpanProcessor(spans))
-            metrics = _MetricExporter(f"{url}/v1/metrics", headers)
+            metrics = _MetricExporter(f"{url}/v1/metrics", headers, self._given_up)
             readers.append(PeriodicExportingMetricReader(metrics))
         self._meters = MeterProvider(readers, resource, shutdown_on_exit=False)
         super().__init__(
@@ -75,6 +76,7 @@ class Exported(Telemetry):
         closing.start()
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(closing.join, FLUSH_SECONDS)
+        self._given_up.set()
 
     def _shut_down(self) -> None:
         self._tracers.shutdown()
@@ -82,16 +84,16 @@ class Exported(Telemetry):
 
 
 class _Outage:
-    """Logs that the collector does not take a signal, once until it does. Some take traces and refuse metrics."""
+    """Logs once that the collector does not take a signal, until it does or is given up. Some refuse metrics only."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, given_up: threading.Event) -> None:
         parts = urlsplit(url)
         self._fields = {"signal": parts.path.rpartition("/")[2], "collector": parts.netloc.rpartition("@")[2]}
-        self._is_out = False
+        self._is_out, self._given_up = False, given_up
 
     def noted(self, result: Result) -> Result:
         is_out = result is not type(result).SUCCESS
-        is_news, self._is_out = is_out != self._is_out, is_out
+        is_news, self._is_out = is_out != self._is_out and not self._given_up.is_set(), is_out
         if is_news and is_out:
             log.warning("telemetry_not_sent", **self._fields)
         elif is_news:
@@ -100,18 +102,18 @@ class _Outage:
 
 
 class _SpanExporter(OTLPSpanExporter):
-    def __init__(self, url: str, headers: dict[str, str]) -> None:
+    def __init__(self, url: str, headers: dict[str, str], given_up: threading.Event) -> None:
         super().__init__(url, headers=headers)
-        self._outage = _Outage(url)
+        self._outage = _Outage(url, given_up)
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         return self._outage.noted(super().export(spans))
 
 
 class _MetricExporter(OTLPMetricExporter):
-    def __init__(self, url: str, headers: dict[str, str]) -> None:
+    def __init__(self, url: str, headers: dict[str, str], given_up: threading.Event) -> None:
         super().__init__(url, headers=headers)
-        self._outage = _Outage(url)
+        self._outage = _Outage(url, given_up)
 
     def export(self, metrics_data: MetricsData, *args: Any, **options: Any) -> MetricExportResult:
         return self._outage.noted(super().export(metrics_data, *args, **options))

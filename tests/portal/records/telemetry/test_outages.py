@@ -1,6 +1,7 @@
 """A collector that is away or stuck, and packages that are not installed."""
 
 import sys
+import threading
 from functools import partial
 from pathlib import Path
 
@@ -56,13 +57,20 @@ async def test_requests_and_the_end_wait_for_no_collector_that_is_stuck_or_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_stuck: bool
 ) -> None:
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "10")
-    async with collecting() as collector:
-        collector.is_stuck = True
-        url = collector.url if is_stuck else f"http://127.0.0.1:{closed_port()}"
-        async with opened(tmp_path, {"store": Peer()}, telemetry={"otlp": url}) as portal:
-            assert await portal.result_of("await store.echo(a=1)") == {"a": 1}
-            await collector.until(lambda: bool(collector.requests) is is_stuck)
-            assert await portal.result_of("await store.echo(a=2)") == {"a": 2}
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "4")
+    with capture_logs() as logs:
+        async with collecting() as collector:
+            collector.is_stuck = True
+            url = collector.url if is_stuck else f"http://127.0.0.1:{closed_port()}"
+            async with opened(tmp_path, {"store": Peer()}, telemetry={"otlp": url}) as portal:
+                assert await portal.result_of("await store.echo(a=1)") == {"a": 1}
+                await collector.until(lambda: bool(collector.requests) is is_stuck)
+                assert await portal.result_of("await store.echo(a=2)") == {"a": 2}
+            told = len(logs)
+        for thread in threading.enumerate():
+            if thread.name.startswith("Otel"):
+                thread.join()
+    assert logs[told:] == []  # the portal has ended
 
 
 async def test_missing_packages_are_named_with_the_command_that_installs_them(
